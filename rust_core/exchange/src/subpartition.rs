@@ -181,14 +181,12 @@ impl Subpartition {
                 return;
             }
             let Some(item) = make(state) else { return };
-            let ahead = u32::try_from(state.items.priority_len()).unwrap_or(u32::MAX);
-            let sequence = Sequence(state.next_sequence.0.wrapping_add(ahead));
             state.items.add_priority(item);
             // The reader may be busy with other buffers, or have no credit for them. A reader that a
             // barrier blocks looks again when it resumes.
             if !state.blocked {
                 state.reader_waits = false;
-                overtakes = state.listener.clone().map(|listener| (listener, sequence));
+                overtakes = state.listener.clone().zip(state.last_priority());
             }
         });
         if let Some((listener, sequence)) = overtakes {
@@ -334,8 +332,7 @@ impl Subpartition {
     /// Returns the number of the last priority event that waits, and can be polled.
     pub(crate) fn priority_event(&self) -> Option<Sequence> {
         let state = self.lock();
-        let ahead = u32::try_from(state.items.priority_len()).unwrap_or(u32::MAX).checked_sub(1)?;
-        (!state.blocked).then(|| Sequence(state.next_sequence.0.wrapping_add(ahead)))
+        state.last_priority().filter(|_| !state.blocked)
     }
 
     /// Makes polls return finished buffers without bytes too.

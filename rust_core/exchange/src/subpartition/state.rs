@@ -82,6 +82,12 @@ pub(crate) fn end_of_partition(totals: &Totals) -> Bytes {
 }
 
 impl State {
+    /// The number of the last priority event that waits.
+    pub(super) fn last_priority(&self) -> Option<Sequence> {
+        let ahead = u32::try_from(self.items.priority_len()).unwrap_or(u32::MAX).checked_sub(1)?;
+        Some(Sequence(self.next_sequence.0.wrapping_add(ahead)))
+    }
+
     pub(super) fn next(&self) -> Next {
         if self.released || self.blocked {
             return Next::None;
