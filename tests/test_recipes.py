@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 from scripts.page_blocks import ROOT, blocks
 
-PAGES = sorted([*(ROOT / "docs" / "deploy").glob("*.md"), ROOT / "docs" / "clusters.md"])
+PAGES = sorted(
+    [
+        *(ROOT / "docs" / "deploy").glob("*.md"),
+        ROOT / "docs" / "clusters.md",
+        ROOT / "docs" / "kept.md",
+    ]
+)
 #: Jars with the confs of the core, of YARN and of Kubernetes.
 JARS = ("spark-core_", "spark-yarn_", "spark-kubernetes_", "spark-network-common_")
 INSTRUCTIONS = {"ARG", "COPY", "ENV", "FROM", "RUN", "USER"}

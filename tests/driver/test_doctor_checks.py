@@ -98,9 +98,12 @@ def test_all_is_well():
     assert {one.level for one in found} == {"ok"}, found
     assert {one.check for one in found} >= {
         "executors", "headgate", "versions", "driver", "pairs", "speed", "tls",
-        "clocks", "limits", "memfd", "disks", "memory", "scheduling", "files",
+        "clocks", "limits", "memfd", "disks", "memory", "scheduling", "losses", "files",
     }  # fmt: skip
 
+
+#: Confs by which Spark moves shuffle files away from an executor that it removes.
+MOVING = {"spark.decommission.enabled": "true", "spark.storage.decommission.enabled": "true"}
 
 # (check, context, level, code, words of the finding)
 BROKEN = [
@@ -137,6 +140,8 @@ BROKEN = [
     (machine.memory, context(master="yarn", options={"memory": GB}), "warn", "HG-5101", "spark.executor.memoryOverhead"),
     (session.scheduling, context(slots=None), "warn", "HG-2101", "unknown"),
     (session.scheduling, context(confs={"spark.speculation.task.duration.threshold": "30s", "spark.speculation": "true"}), "warn", "HG-2101", "30s"),
+    (session.losses, context(confs={"spark.shuffle.service.enabled": "true"}), "warn", "HG-3007", "service.enabled=true"),
+    (session.losses, context(confs=MOVING), "warn", "HG-3007", "shuffleBlocks.enabled=false"),
     (session.files, one(disks=[{"access": {"others": 1}}]), "warn", "HG-1204", "may read"),
     (session.files, one(disks=[{}]), "warn", "HG-1204", "unknown"),
     (network.driver, context(crew=crew(joined={FIRST: "10.0.0.2:1"}, errors={SECOND: "no route"})),
@@ -178,6 +183,10 @@ SOUND = [
     (network.speed, context(crew=crew(2)), "2 pairs over TCP"),
     (session.files, context(confs={"spark.io.encryption.enabled": "TRUE"}), "encrypts"),
     (session.scheduling, context(confs={"spark.dynamicAllocation.enabled": "true"}), "dynamic allocation on"),
+    (session.losses, context(), "runs again the producers"),
+    (session.losses, context(confs={"spark.decommission.enabled": "true"}), "runs again the producers"),
+    (session.losses, context(confs={**MOVING, "spark.storage.decommission.shuffleBlocks.enabled": "false"}),
+     "runs again the producers"),
 ]  # fmt: skip
 
 
@@ -188,6 +197,11 @@ def test_what_is_sound_gives_no_warning(check, given, words):
     assert words in finding.summary, finding
 
 
+def test_the_files_of_a_lost_executor_are_mapped_where_all_executors_are_on_one_host():
+    confs = {"spark.shuffle.service.enabled": "true"}
+    assert session.losses(context(master="local-cluster[2,1,1024]", confs=confs)) == []
+
+
 def test_a_clock_that_may_be_right_is_not_blamed():
     assert only(machine.clocks(context(clocks=dict.fromkeys(names(3), (5.0, 4.5))))).level == "ok"
 
@@ -195,7 +209,7 @@ def test_a_clock_that_may_be_right_is_not_blamed():
 def test_executors_that_did_not_answer_are_not_taken_for_sound():
     silent = context(executors={}, silent=dict.fromkeys(names(3), ""), clocks={}, crew=None)
     found = findings_of(replace(silent, executors={}), CHECKS)
-    assert {one.check for one in found} == {"executors", "versions", "tls", "scheduling"}
+    assert {one.check for one in found} == {"executors", "versions", "tls", "scheduling", "losses"}
     assert [one.level for one in found if one.check == "executors"] == ["fail"]
 
 
@@ -234,6 +248,7 @@ CONFS = st.dictionaries(
         "spark.executor.memory", "spark.executor.memoryOverhead", "spark.executor.memoryOverheadFactor",
         "spark.executor.minMemoryOverhead", "spark.executor.pyspark.memory", "spark.speculation",
         "spark.io.encryption.enabled", "spark.speculation.task.duration.threshold",
+        "spark.shuffle.service.enabled", "spark.shuffle.sort.io.plugin.class", *MOVING,
     ]),
     st.one_of(st.sampled_from(["1g", "512", "true", "0.1", "-1", "nan", ""]), st.text(max_size=6)),
 )  # fmt: skip

@@ -343,6 +343,35 @@ def test_dynamic_allocation_and_speculation():
     assert "at most 9 executors" in check(some, "dynamic allocation").why
 
 
+@pytest.mark.parametrize(
+    "confs",
+    [
+        {"spark.shuffle.service.enabled": "TRUE"},
+        {"spark.decommission.enabled": "true", "spark.storage.decommission.enabled": "true"},
+        {"spark.shuffle.sort.io.plugin.class": "com.example.Plugin"},
+    ],
+)
+def test_shuffle_files_that_outlive_an_executor_are_a_problem_of_kept_exchanges(confs):
+    lost = check(said(an_exchange(mapped()), conf=confs), "lost executors")
+    assert lost.ok is False
+    assert next(iter(confs)) in lost.why
+    assert "so does the job" in lost.why
+    by_spark = said(an_exchange(mapped(), options={"mode": "spark"}), conf=confs)
+    here = said(an_exchange(mapped(), there=LOCAL), conf=confs)
+    for explained in (by_spark, here):
+        assert "lost executors" not in [each.name for each in explained.checks]
+
+
+def test_shuffle_files_that_end_with_an_executor_are_no_problem():
+    confs = {
+        "spark.dynamicAllocation.enabled": "true",
+        "spark.decommission.enabled": "true",
+        "spark.storage.decommission.enabled": "true",
+        "spark.storage.decommission.shuffleBlocks.enabled": "false",
+    }
+    assert check(said(an_exchange(mapped()), conf=confs), "lost executors").ok is True
+
+
 def test_the_python_of_the_workers_is_seen_on_this_host_only():
     assert check(said(an_exchange(there=LOCAL), master="local[4]"), "versions").ok is True
     elsewhere = check(said(an_exchange(), master="yarn"), "versions")

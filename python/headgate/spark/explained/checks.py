@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate._units import size_text
 from headgate.spark.explained.fields import Check
+from headgate.spark.lost_executors import consequence, outlives
 from headgate.spark.slots import is_dynamic
 
 if TYPE_CHECKING:
@@ -33,7 +34,10 @@ def checks_of(plan: Plan, memory: Memory) -> tuple[Check, ...]:
     if not plan.session.on_connect:
         copies = plan.session.conf.get("spark.speculation", "false").strip().lower() == "true"
         speculation = Check("speculation", True, _SPECULATION if copies else "off")
-        checks += [_allocation(plan, plan.session.conf), speculation]
+        checks += [_allocation(plan.session.conf), speculation]
+    if plan.mode == "kept" and plan.session.through == "hosts":
+        setting = outlives(plan.session.conf)
+        checks.append(Check("lost executors", not setting, consequence(setting)))
     if memory.fits is not None and memory.total is not None and memory.limit is not None:
         sizes = f"{size_text(memory.total)} of {size_text(memory.limit)} by {memory.limited_by}"
         less = "" if memory.fits else ': memory="16m", or a larger limit'
@@ -57,10 +61,9 @@ def _slots(plan: Plan) -> Check:
     return Check("slots", True, f"{slots}, so {plan.partitions} consumers run {turns} ({origin})")
 
 
-def _allocation(plan: Plan, conf: Mapping[str, str]) -> Check:
+def _allocation(conf: Mapping[str, str]) -> Check:
     if not is_dynamic(conf):
         return Check("dynamic allocation", True, "off")
     most = conf.get("spark.dynamicAllocation.maxExecutors")
     limit = "any number of" if most is None else f"at most {most}"
-    why = f"on, with {limit} executors; Spark runs again what an executor that ends has kept"
-    return Check("dynamic allocation", True, "on" if plan.mode == "repartition" else why)
+    return Check("dynamic allocation", True, f"on, with {limit} executors")

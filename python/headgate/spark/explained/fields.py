@@ -87,7 +87,8 @@ class Check:
     """A check with its numbers.
 
     Attributes:
-        name: ``"slots"``, ``"dynamic allocation"``, ``"speculation"``, ``"memory"`` or ``"versions"``.
+        name: ``"slots"``, ``"dynamic allocation"``, ``"speculation"``, ``"lost executors"``, ``"memory"`` or
+            ``"versions"``.
         ok: None if it is not known before the exchange runs.
         why: a sentence.
     """

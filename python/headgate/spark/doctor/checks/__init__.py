@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.spark.doctor.checks.machine import clocks, disks, limits, memory, shared_memory
 from headgate.spark.doctor.checks.network import driver, pairs, speed, tls
-from headgate.spark.doctor.checks.session import files, scheduling
+from headgate.spark.doctor.checks.session import files, losses, scheduling
 from headgate.spark.doctor.checks.software import executors, headgate, versions
 
 if TYPE_CHECKING:
@@ -27,5 +27,6 @@ CHECKS: Final[tuple[Check, ...]] = (
     disks,
     memory,
     scheduling,
+    losses,
     files,
 )

@@ -1,13 +1,14 @@
-"""How the session is configured: slots, allocation, copies of tasks, files that others may read."""
+"""How the session is configured: slots, allocation, copies of tasks, lost executors, files that others may read."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headgate.errors import FilesReadable, NotEnoughSlots
+from headgate.errors import ConnectError, FilesReadable, NotEnoughSlots
 from headgate.spark.doctor.context import those
 from headgate.spark.doctor.findings import Finding
 from headgate.spark.driver.blocks import READABLE
+from headgate.spark.lost_executors import REMEDY, consequence, outlives
 
 if TYPE_CHECKING:
     from headgate.spark.doctor.context import Context
@@ -39,6 +40,15 @@ def scheduling(context: Context) -> list[Finding]:
         summary = f"{slots} slots; dynamic allocation {dynamic}, speculation {speculation}"
         findings.append(Finding(NotEnoughSlots.code, "ok", check, summary))
     return findings
+
+
+def losses(context: Context) -> list[Finding]:
+    """Say if the loss of an executor fails a kept exchange. On one host consumers map the files of a lost executor."""
+    if not context.master or context.master.startswith("local"):
+        return []
+    setting = outlives(context.confs)
+    level, remedy = ("warn", REMEDY) if setting else ("ok", "")
+    return [Finding(ConnectError.code, level, "losses", consequence(setting), remedy)]
 
 
 def files(context: Context) -> list[Finding]:
