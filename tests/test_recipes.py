@@ -1,4 +1,4 @@
-"""The recipes for clusters: Spark has their confs, and the image copies files that there are."""
+"""The recipes for clusters: Spark has their confs, the doctor prints their findings, and the image copies files that there are."""
 
 import re
 import zipfile
@@ -8,6 +8,11 @@ from pathlib import Path
 import pytest
 from scripts.page_blocks import ROOT, blocks
 
+from headgate.spark.connect import connect_error
+from headgate.spark.doctor.checks.session import losses
+from headgate.spark.doctor.context import Context
+from headgate.spark.doctor.findings import Report
+
 PAGES = sorted(
     [
         *(ROOT / "docs" / "deploy").glob("*.md"),
@@ -15,8 +20,17 @@ PAGES = sorted(
         ROOT / "docs" / "kept.md",
     ]
 )
-#: Jars with the confs of the core, of YARN and of Kubernetes.
-JARS = ("spark-core_", "spark-yarn_", "spark-kubernetes_", "spark-network-common_")
+#: Jars with the confs of the core, of YARN, of Kubernetes and of SQL.
+JARS = (
+    "spark-core_",
+    "spark-yarn_",
+    "spark-kubernetes_",
+    "spark-network-common_",
+    "spark-catalyst_",
+    "spark-sql-api_",
+)
+#: Beginnings of confs that are Headgate's, a platform's, or name a variable.
+OTHERS = ("spark.headgate.", "spark.emr", "spark.dataproc", "spark.executorEnv.")
 INSTRUCTIONS = {"ARG", "COPY", "ENV", "FROM", "RUN", "USER"}
 
 
@@ -50,7 +64,7 @@ def confs(page):
         *re.findall(r"^(spark\.\S+)", lines, re.MULTILINE),
         *re.findall(r"`(spark\.[\w.]+)", text),
     ]
-    return {name for name in named if not name.startswith("spark.headgate.")}
+    return {name for name in named if not name.startswith(OTHERS)}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -94,3 +108,39 @@ def test_the_image_has_the_form_of_a_dockerfile():
     assert wrong_lines("RUN a\nFROM b\n") == ["RUN a"]
     assert wrong_lines("FROM b\nCOPPY LICENSE /\n") == ["COPPY LICENSE /"]
     assert wrong_lines("FROM b\nCOPY nowhere /\nUSER root") == ["COPY nowhere /", "USER root"]
+
+
+def lines_of(confs):
+    """Return the lines that the doctor prints of shuffle files that outlive an executor, for these confs."""
+    context = Context(master="yarn", confs=confs)
+    report = Report("", "yarn", 1, 0.0, tuple(losses(context)))
+    return "\n".join(
+        line for line in str(report).splitlines() if line.startswith((" WARN", "    "))
+    )
+
+
+@pytest.mark.parametrize(
+    ("page", "confs"),
+    [
+        ("yarn", {"spark.shuffle.service.enabled": "true"}),
+        ("emr", {"spark.shuffle.service.enabled": "true"}),
+        ("dataproc", dict.fromkeys(("spark.decommission.enabled", "spark.storage.decommission.enabled"), "true")),
+    ],
+)  # fmt: skip
+def test_the_doctor_prints_what_the_pages_say(page, confs):
+    text = (ROOT / "docs" / "deploy" / f"{page}.md").read_text(encoding="utf-8")
+    assert len(lines_of(confs).splitlines()) > 4
+    assert lines_of(confs) in text
+
+
+def test_the_error_on_spark_connect_is_the_one_of_the_page():
+    text = (ROOT / "docs" / "deploy" / "databricks.md").read_text(encoding="utf-8")
+    remedy = "python -m headgate doctor --master MASTER, where a classic session can start"
+    assert str(connect_error("doctor()", "session", remedy)) in text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_of_a_platform_says_that_it_is_not_tried(page):
+    if page.parent.name == "deploy":
+        _, opening, *_ = page.read_text(encoding="utf-8").split("\n\n")
+        assert opening.startswith("Not tried")

@@ -6,12 +6,14 @@ served the pages to other hosts has ended with the executor (ADR 0023).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _SERVICE: Final = "spark.shuffle.service.enabled"
+_TRACKING: Final = "spark.dynamicAllocation.shuffleTracking.enabled"
 #: Spark moves shuffle files to other executors if all of these are true -> their defaults.
 _MIGRATION: Final = {
     "spark.decommission.enabled": "false",
@@ -20,39 +22,49 @@ _MIGRATION: Final = {
 }
 _PLUGIN: Final = "spark.shuffle.sort.io.plugin.class"
 _OWN_PLUGIN: Final = "org.apache.spark.shuffle.sort.io.LocalDiskShuffleDataIO"
-
-#: What to do where shuffle files outlive an executor.
-REMEDY: Final = (
-    f"{_SERVICE}=false, with spark.dynamicAllocation.shuffleTracking.enabled=true where allocation is dynamic · "
-    f'{list(_MIGRATION)[-1]}=false · mode="spark"'
-)
+_BY_SPARK: Final = 'mode="spark"'
 
 
-def outlives(confs: Mapping[str, str]) -> str:
-    """Return the setting by which shuffle files outlive their executor; empty if they end with it.
+@dataclass(frozen=True, slots=True)
+class Outliving:
+    """A setting by which shuffle files outlive their executor.
+
+    Attributes:
+        setting: confs with their values.
+        remedy: what to set instead, as alternatives separated by " · ".
+    """
+
+    setting: str
+    remedy: str
+
+
+def outliving(confs: Mapping[str, str]) -> Outliving | None:
+    """Return the setting by which shuffle files outlive their executor; None if they end with it.
 
     Args:
         confs: of the application.
     """
     if _is_true(confs.get(_SERVICE)):
-        return f"{_SERVICE}=true"
+        tracking = f"{_SERVICE}=false, and {_TRACKING}=true where allocation is dynamic"
+        return Outliving(f"{_SERVICE}=true", f"{tracking} · {_BY_SPARK}")
     if all(_is_true(confs.get(name, default)) for name, default in _MIGRATION.items()):
-        return f"{next(iter(_MIGRATION))}=true, with shuffle files that move"
+        first, *_, last = _MIGRATION
+        return Outliving(f"{first}=true and {last}=true", f"{last}=false · {_BY_SPARK}")
     plugin = (confs.get(_PLUGIN) or _OWN_PLUGIN).strip()
-    return "" if plugin == _OWN_PLUGIN else f"{_PLUGIN}={plugin}"
+    return None if plugin == _OWN_PLUGIN else Outliving(f"{_PLUGIN}={plugin}", _BY_SPARK)
 
 
-def consequence(setting: str) -> str:
+def consequence(files: Outliving | None) -> str:
     """Return what the loss of an executor does to a kept exchange, as a sentence.
 
     Args:
-        setting: of :func:`outlives`; may be empty.
+        files: the setting by which shuffle files outlive it, if there is one.
     """
-    if not setting:
+    if files is None:
         return "Spark runs again the producers of an executor that ends"
     return (
-        f"{setting}: Spark's shuffle files outlive an executor, and the pages of a kept exchange do not; if one ends that has "
-        "pages, consumers on other hosts fail, and so does the job"
+        f"{files.setting}: Spark's shuffle files outlive an executor, and its pages of kept exchanges do not; if it ends "
+        "before they are read, consumers on other hosts fail, and so does the job"
     )
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate._units import size_text
 from headgate.spark.explained.fields import Check
-from headgate.spark.lost_executors import consequence, outlives
+from headgate.spark.lost_executors import consequence, outliving
 from headgate.spark.slots import is_dynamic
 
 if TYPE_CHECKING:
@@ -36,8 +36,9 @@ def checks_of(plan: Plan, memory: Memory) -> tuple[Check, ...]:
         speculation = Check("speculation", True, _SPECULATION if copies else "off")
         checks += [_allocation(plan.session.conf), speculation]
     if plan.mode == "kept" and plan.session.through == "hosts":
-        setting = outlives(plan.session.conf)
-        checks.append(Check("lost executors", not setting, consequence(setting)))
+        files = outliving(plan.session.conf)
+        remedy = "" if files is None else f": {files.remedy}"
+        checks.append(Check("lost executors", files is None, consequence(files) + remedy))
     if memory.fits is not None and memory.total is not None and memory.limit is not None:
         sizes = f"{size_text(memory.total)} of {size_text(memory.limit)} by {memory.limited_by}"
         less = "" if memory.fits else ': memory="16m", or a larger limit'

@@ -8,7 +8,7 @@ from headgate.errors import ConnectError, FilesReadable, NotEnoughSlots
 from headgate.spark.doctor.context import those
 from headgate.spark.doctor.findings import Finding
 from headgate.spark.driver.blocks import READABLE
-from headgate.spark.lost_executors import REMEDY, consequence, outlives
+from headgate.spark.lost_executors import consequence, outliving
 
 if TYPE_CHECKING:
     from headgate.spark.doctor.context import Context
@@ -46,9 +46,9 @@ def losses(context: Context) -> list[Finding]:
     """Say if the loss of an executor fails a kept exchange. On one host consumers map the files of a lost executor."""
     if not context.master or context.master.startswith("local"):
         return []
-    setting = outlives(context.confs)
-    level, remedy = ("warn", REMEDY) if setting else ("ok", "")
-    return [Finding(ConnectError.code, level, "losses", consequence(setting), remedy)]
+    outlived = outliving(context.confs)
+    level, remedy = ("ok", "") if outlived is None else ("warn", outlived.remedy)
+    return [Finding(ConnectError.code, level, "losses", consequence(outlived), remedy)]
 
 
 def files(context: Context) -> list[Finding]:
