@@ -105,9 +105,9 @@ def test_the_recipe_has_the_version_and_the_requirements_of_the_package():
     assert needs == ["python", *(need.replace(">=", " >=") for need in PROJECT["dependencies"])]
     assert recipe["about"]["summary"] == PROJECT["description"]
     assert recipe["about"]["license"] == PROJECT["license"]
-    made = {"THIRDPARTY.yml"}  # by cargo-bundle-licenses
+    bundled = {"THIRDPARTY.yml"}  # by cargo-bundle-licenses
     missing = [name for name in recipe["about"]["license_file"] if not (ROOT / name).exists()]
-    assert set(missing) == made
+    assert set(missing) == bundled
 
 
 def test_the_notice_names_the_licences_that_crates_may_have():
