@@ -64,7 +64,7 @@ def consequence(files: Outliving | None) -> str:
         return "Spark runs again the producers of an executor that ends"
     return (
         f"{files.setting}: Spark's shuffle files outlive an executor, and its pages of kept exchanges do not; if it ends "
-        "before they are read, consumers on other hosts fail, and so does the job"
+        "before they are read, consumers on other hosts fail, and the job may"
     )
 
 
