@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,20 @@ def test_the_notice_names_the_licences_that_crates_may_have():
     assert len(allowed) > 4
     assert [name for name in allowed if name not in notice] == []
     assert "NOTICE" in PROJECT["license-files"]
+
+
+def test_support_has_an_end_for_each_version_that_the_package_declares():
+    text = (ROOT / "SUPPORT.md").read_text(encoding="utf-8")
+    ends = dict(re.findall(r"^\| ([34]\.\d+) \|.* (\d{4}-\d\d-\d\d) \|$", text, re.MULTILINE))
+    prefix = "Programming Language :: Python :: 3."
+    declared = {
+        name.rpartition(" ")[2] for name in PROJECT["classifiers"] if name.startswith(prefix)
+    }
+    assert {version for version in ends if version[0] == "3"} == declared
+    (spark,) = PROJECT["optional-dependencies"]["spark"]
+    oldest = min((version for version in ends if version[0] == "4"), key=lambda v: int(v[2:]))
+    assert spark == f"pyspark[sql]>={oldest}"
+    assert metadata.version("pyspark").rpartition(".")[0] in ends
 
 
 def rows_of_the_map(text):
