@@ -85,6 +85,9 @@ def towncrier(root: Path, number: str) -> None:
     """Move the files of changes/ into the changelog, behind the marker."""
     command = [sys.executable, "-m", "towncrier", "build", "--yes", "--version", number]
     subprocess.run(command, cwd=root, check=True)
+    changelog = root / "CHANGELOG.md"
+    text = re.sub(r"\n+(?=#{2,3} )", "\n\n", changelog.read_text(encoding="utf-8"))
+    changelog.write_text(text, encoding="utf-8")
 
 
 def bump(
