@@ -3,6 +3,7 @@
     release.py check [TAG]       fails if a file has another version, or the changelog has no section for it; with a
                                  tag, which is v0.1.0 for the version 0.1.0, also if something is not released yet
     release.py bump X.Y.Z        writes the version into all files, and the changelog from the files of changes/
+    release.py notes             prints the newest section of the changelog
 
 ``bump`` needs towncrier: ``scripts/venv.sh release`` installs it. RELEASING.md has the steps around it.
 """
@@ -45,6 +46,11 @@ def sections(changelog: str) -> list[tuple[str, str, str]]:
     """Return version, date and text of each section of a changelog, in order."""
     parts = HEADING.split(changelog)[1:]
     return list(zip(parts[::3], parts[1::3], parts[2::3], strict=True))
+
+
+def notes(changelog: str) -> str:
+    """Return the text of the newest section, without the heading and towncrier's marker."""
+    return sections(changelog)[0][2].replace(MARKER, "").strip()
 
 
 def fragments(root: Path) -> list[str]:
@@ -106,7 +112,7 @@ def bump(
     text = changelog.read_text(encoding="utf-8")
     newest, newest_day, _ = sections(text)[0]
     first = HEADING.search(text)
-    assert first  # noqa: S101 - sections() has found it
+    assert first
     is_open = newest_day == UNRELEASED
     if is_open and newest == number:
         text = f"{text[: first.start()]}## [{number}] - {day}{text[first.end() :]}"
@@ -140,7 +146,11 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("check").add_argument("tag", nargs="?")
     commands.add_parser("bump").add_argument("version")
+    commands.add_parser("notes")
     arguments = parser.parse_args()
+    if arguments.command == "notes":
+        print(notes((ROOT / "CHANGELOG.md").read_text(encoding="utf-8")))
+        return 0
     if arguments.command == "bump":
         try:
             bump(ROOT, arguments.version, datetime.now(UTC).date())

@@ -125,6 +125,11 @@ def test_the_next_version_gets_a_section_above_and_is_in_all_files(tree):
     assert release.version(tree) == "97.0.1"
 
 
+def test_the_notes_of_a_release_are_its_section_alone():
+    text = f"# C\n\n## [2.0.0] - 2027-01-01\n\n{release.MARKER}\n- New.\n\n## [1.0.0] - 2026-01-01\n\n- Old.\n"
+    assert release.notes(text) == "- New."
+
+
 @pytest.mark.parametrize(
     ("number", "day", "changes", "reason"),
     [
