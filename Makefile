@@ -2,13 +2,13 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak schedules chaos fuzz check bench docs wheel develop clean
+.PHONY: help demo test soak schedules chaos fuzz check bench coverage docs wheel release-check develop clean
 
 NAME ?=
 ARGS ?=
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## the same job by Headgate and by Spark on real data, compared row by row; ARGS=stream for a streaming job that is killed
 	@[ "$(firstword $(ARGS))" = stream ] || scripts/java.sh
@@ -40,11 +40,17 @@ bench: ## all benches, or one: make bench NAME=loopback
 	@scripts/java.sh
 	@scripts/bench.sh $(NAME) $(ARGS)
 
+coverage: ## how many lines of the product make test reaches, and the ten largest holes; ARGS="tests/test_errors.py" for some tests
+	@scripts/coverage.sh $(ARGS)
+
 docs: ## dist/docs, the site: pages and reference, without a warning or a link that leads nowhere
 	@scripts/docs.sh
 
 wheel: ## dist/*.whl for manylinux; ARGS=--check tries it in a clean environment, ARGS=--twice builds it again and compares
 	@scripts/wheel.sh $(ARGS)
+
+release-check: ## wheel, sdist and the wheel without the native module, built twice and checked as an index and a user would
+	@scripts/release_check.sh
 
 develop: ## the native module, built and installed into .venv
 	@scripts/develop.sh

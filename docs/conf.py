@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import re
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -12,10 +12,8 @@ DOCS = ROOT / "docs"
 
 project = "Headgate"
 copyright = "the authors of Headgate"  # noqa: A001 - Sphinx reads this name
-try:
-    release = importlib.metadata.version("headgate")
-except importlib.metadata.PackageNotFoundError:  # a clone without an installed wheel
-    release = "unreleased"
+_MANIFEST = tomllib.loads((ROOT / "Cargo.toml").read_text(encoding="utf-8"))
+release = _MANIFEST["workspace"]["package"]["version"]
 
 # myst_nb reads Markdown by myst_parser, and notebooks with the outputs that they have.
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]

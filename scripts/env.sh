@@ -5,6 +5,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 VENV="${VENV:-.venv}"
+# shellcheck disable=SC2034 # other scripts use it
 VENV_PYTHON="$VENV/bin/python"
 STAMPS="$VENV/.stamps"
 export PATH="$HOME/.cargo/bin:$PATH"
@@ -59,6 +60,7 @@ cached() {
         say "downloading $what"
         mkdir -p "$cache"
         partial="$(mktemp -d "$cache/$name-XXXXXX.partial")"
+        # shellcheck disable=SC2064 # the folder is known now, and not when the script ends
         trap "rm -rf $(printf %q "$partial")" EXIT
         "${@//\{\}/$partial}" >&2 || die "$what could not be downloaded" "see above"
         mv "$partial" "$cache/$name"

@@ -1,0 +1,94 @@
+"""Compares the list of crates (an SBOM) in a wheel with Cargo.lock, and the licence of each with deny.toml.
+
+    check_crates.py dist/headgate-*-abi3-*.whl
+
+The exit status is 1 if a crate is missing, has another version, or has a licence that deny.toml does not allow.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from check_wheel import MAX_BYTES, ROOT, SBOM
+
+
+def components(wheel: Path) -> dict[str, dict[str, Any]]:
+    """Return the crates that the SBOM of a wheel lists, by name and version."""
+    with zipfile.ZipFile(wheel) as archive:
+        (member,) = [name for name in archive.namelist() if SBOM.fullmatch(name)]
+        sbom = json.loads(archive.read(member))
+    return {f"{part['name']} {part['version']}": part for part in sbom["components"]}
+
+
+def linked() -> set[str]:
+    """Return the crates that the native module is made of, by name and version, but the module's own."""
+    command = [
+        "cargo",
+        "tree",
+        "--locked",
+        "--package",
+        "headgate-bindings",
+        "--edges",
+        "normal,no-proc-macro",
+    ]
+    tree = subprocess.run(
+        [*command, "--prefix", "none", "--format", "{p}"],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    ).stdout
+    crates = {" ".join(line.split()[:2]).replace(" v", " ") for line in tree.splitlines()}
+    return {crate for crate in crates if not crate.startswith("headgate-bindings ")}
+
+
+def licence(component: dict[str, Any]) -> str:
+    """Return the SPDX expression of a crate, or an empty text."""
+    for entry in component.get("licenses", ()):
+        expression = entry.get("expression") or entry.get("license", {}).get("id")
+        if expression:
+            return str(expression)
+    return ""
+
+
+def is_allowed(expression: str, allowed: set[str]) -> bool:
+    """Return whether one of the licences to choose from is allowed; older crates write a slash for OR."""
+    choices = expression.replace("/", " OR ").split(" OR ")
+    return any(
+        all(name.strip(" ()") in allowed for name in choice.split(" AND ")) for choice in choices
+    )
+
+
+def defects(listed: dict[str, dict[str, Any]], crates: set[str], allowed: set[str]) -> list[str]:
+    """Return the crates that the list lacks, and those whose licence is not allowed."""
+    wrong = [
+        f"{crate} is linked, and the SBOM lacks it" for crate in sorted(crates - listed.keys())
+    ]
+    for crate, component in sorted(listed.items()):
+        expression = licence(component)
+        if not is_allowed(expression, allowed):
+            wrong.append(f"{crate} has the licence {expression or 'of nobody'}")
+    return wrong
+
+
+def main() -> int:
+    """Check the wheel that the command line names; return the exit status."""
+    (wheel,) = [Path(name) for name in sys.argv[1:]]
+    rules = tomllib.loads((ROOT / "deny.toml").read_text(encoding="utf-8"))
+    listed, crates = components(wheel), linked()
+    wrong = defects(listed, crates, set(rules["licenses"]["allow"]))
+    for path in wheel.parent.iterdir():
+        if path.is_file() and path.stat().st_size > MAX_BYTES:
+            wrong.append(f"{path.name} has {path.stat().st_size:,} bytes, more than {MAX_BYTES:,}")
+    print(*wrong or [f"{len(listed)} crates in the SBOM, {len(crates)} are linked"], sep="\n")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
