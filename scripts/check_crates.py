@@ -8,6 +8,7 @@ The exit status is 1 if a crate is missing, has another version, or has a licenc
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -58,10 +59,12 @@ def licence(component: dict[str, Any]) -> str:
 
 
 def is_allowed(expression: str, allowed: set[str]) -> bool:
-    """Return whether one of the licences to choose from is allowed; older crates write a slash for OR."""
-    choices = expression.replace("/", " OR ").split(" OR ")
-    return any(
-        all(name.strip(" ()") in allowed for name in choice.split(" AND ")) for choice in choices
+    """Return whether the allowed licences satisfy an SPDX expression; older crates write a slash for OR."""
+    words = re.findall(r"[()]|[^\s()]+(?: WITH [^\s()]+)?", expression.replace("/", " OR "))
+    operators = {"(": "(", ")": ")", "AND": "and", "OR": "or"}
+    # All words that are no operators have become True or False.
+    return bool(words) and bool(
+        eval(" ".join(operators.get(word, str(word in allowed)) for word in words))
     )
 
 
