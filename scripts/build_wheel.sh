@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Build dist/*.whl for manylinux_2_28: the same bytes in any folder, without the name of a folder of this machine. With the
-# variable TARGET, such as x86_64-unknown-linux-musl, it is for that platform; its standard library comes from rustup.
+# Build dist/*.whl for manylinux_2_28: the same bytes in any folder, without the name of a folder of this machine.
 # Decision: ADR 0006, in docs/adr.
 source "$(dirname "$0")/env.sh"
 
@@ -21,15 +20,9 @@ for folder in "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*; do
     remaps+=("$folder=crates")
 done
 encoded="$(printf -- '--remap-path-prefix=%s\x1f' "${remaps[@]}")"
-compatibility=manylinux_2_28
-if [[ "${TARGET:-}" == *-musl ]]; then
-    compatibility=musllinux_1_2
-    encoded+=$'-Ctarget-feature=-crt-static\x1f' # a library that Python loads shares Python's libc
-fi
 export CARGO_ENCODED_RUSTFLAGS="${encoded%$'\x1f'}"
 CFLAGS="$(printf -- '-ffile-prefix-map=%s ' "${remaps[@]}")"
 export CFLAGS
 
-PATH="$VENV/bin:$PATH" maturin build --release --locked --zig ${TARGET:+--target "$TARGET"} \
-    --compatibility "$compatibility" --out dist
+PATH="$VENV/bin:$PATH" maturin build --release --locked --zig --compatibility manylinux_2_28 --out dist
 "$VENV/bin/python" scripts/clean_wheel.py dist/*.whl

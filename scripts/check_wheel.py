@@ -30,7 +30,7 @@ MAX_BYTES = 10 * 1024 * 1024
 GOAL_OF_IMPORT = 0.050
 IMPORT_RUNS = 9
 
-NAME = re.compile(r"headgate-[0-9][^-]*-cp311-abi3-manylinux_2_\d+_(?:x86_64|aarch64)\.whl")
+NAME = re.compile(r"headgate-[0-9][^-]*-cp311-abi3-manylinux_2_\d+_x86_64\.whl")
 LOCAL = re.compile(r"headgate-[0-9][^-]*-cp311-abi3-linux_\w+\.whl")
 WANTED = (
     "headgate/__init__.py",

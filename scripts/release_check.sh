@@ -24,16 +24,12 @@ run check-sdist --no-isolation
 # A rating below 10 fails. There is no address of people or of a home page yet, and pyroma takes Markdown for ReST.
 run pyroma --min 10 --skip-tests AuthorEmail,Url,ValidREST .
 
-# packages FOLDER: build all packages of a clone into FOLDER/packages.
+# packages FOLDER: build all packages of a clone into its folder dist.
 packages() (
     cd "$1"
-    mkdir packages
-    scripts/build_wheel.sh
-    mv dist/*.whl packages
+    scripts/wheel.sh
     scripts/fallback.sh
-    mv dist/*-none-any.whl packages
     scripts/sdist.sh
-    mv dist/*.tar.gz packages
 )
 
 work="$(mktemp -d)"
@@ -45,13 +41,12 @@ done
 packages "$work/first"
 CARGO_TARGET_DIR="$work/second/build" packages "$work/second"
 rm -rf "$work/second/build"
-diff --recursive --brief "$work/first/packages" "$work/second/packages" ||
+diff --recursive --brief "$work/first/dist" "$work/second/dist" ||
     die "two builds differ" "compare the members of both, then the native modules by diffoscope"
 say "both builds of all packages have the same bytes"
 
 rm -rf dist
-mkdir dist
-cp "$work"/first/packages/* dist
+cp -r "$work/first/dist" .
 native=(dist/*-abi3-*.whl)
 run twine check --strict dist/*
 run check-wheel-contents dist/*.whl

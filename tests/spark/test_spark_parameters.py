@@ -70,7 +70,7 @@ def test_a_wrong_argument_works_or_is_refused_in_words(calls):
 
 
 def test_a_wrong_argument_of_a_call_that_runs_is_refused_before(spark, tmp_path):
-    """What write(), iterate() and doctor() take is left out: it would run a job for each value."""
+    """What write(), calls(), iterate() and doctor() take is left out: it would run a job for each value."""
     rows = spark.createDataFrame([("a", 1)], "k string, n long")
     calls = [
         Call(
@@ -83,6 +83,17 @@ def test_a_wrong_argument_of_a_call_that_runs_is_refused_before(spark, tmp_path)
                 **dict.fromkeys(("num_partitions", "sort_within"), ("None",)),
             },
         ),
+        Call(
+            "calls",
+            headgate.spark.calls,
+            lambda: {
+                "df": rows,
+                "function": same,
+                "schema": "k string, n long",
+                "checkpoint": str(tmp_path / "calls"),
+            },
+            works={"function": ("function", "class"), "checkpoint": ("text",)},
+        ),
     ]
     found = [problem for call in calls for problem in problems(call)]
     assert not found, "\n".join(found)
@@ -90,5 +101,5 @@ def test_a_wrong_argument_of_a_call_that_runs_is_refused_before(spark, tmp_path)
 
 def test_every_public_call_is_tried(calls):
     names = {name: getattr(headgate.spark, name) for name in headgate.spark.__all__}
-    others = {**OTHERS, **dict.fromkeys(("doctor", "iterate", "write"), "runs")}
+    others = {**OTHERS, **dict.fromkeys(("calls", "doctor", "iterate", "write"), "runs")}
     assert not_covered(names, calls, others) == set()
