@@ -46,8 +46,8 @@ def limit(turns: int, *, quick: bool) -> None:
     )
 
 
-def numbers(rows: int, splits: int, parallelism: int | None = None) -> DataStream:
-    return stream(NumberSequenceSource(0, rows, splits=splits), parallelism=parallelism)
+def numbers(rows: int, tasks: int) -> DataStream:
+    return stream(NumberSequenceSource(0, rows, splits=tasks), parallelism=tasks)
 
 
 def run(rows: DataStream, url: str, **options: object) -> None:
@@ -72,7 +72,7 @@ def rate(turns: int, *, quick: bool) -> None:
     """Compare the calls of each second with the rate that was asked for, across tasks."""
     rows = RATE * (5 if quick else 20)
     with Service(latency=SERVICE["latency"], spread=SERVICE["spread"], seed=1) as service:
-        run(numbers(rows, MANY, MANY), service.url, rate=f"{RATE}/s")
+        run(numbers(rows, MANY), service.url, rate=f"{RATE}/s")
     check_answers(service, rows)
     counts = calls_by_second(service.calls()["at"])
     furthest = np.abs(counts / RATE - 1).max()
@@ -101,7 +101,7 @@ def slow(turns: int, *, quick: bool) -> None:
     for share in (0.0, SLOW):
         with Service(latency=0.2, spread=0.05, slow=share, slow_factor=FACTOR, seed=1) as service:
             started = time.perf_counter()
-            even = numbers(rows, MANY, MANY).rebalance(by="load")
+            even = numbers(rows, MANY).rebalance(by="load")
             run(even, service.url, in_flight=EACH)
             seconds[share] = time.perf_counter() - started
         check_answers(service, rows)
