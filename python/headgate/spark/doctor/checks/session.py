@@ -47,8 +47,10 @@ def losses(context: Context) -> list[Finding]:
     if not context.master or context.master.startswith("local"):
         return []
     outlived = outliving(context.confs)
-    level, remedy = ("ok", "") if outlived is None else ("warn", outlived.remedy)
-    return [Finding(ConnectError.code, level, "losses", consequence(outlived), remedy)]
+    summary = consequence(outlived)
+    if outlived is None:
+        return [Finding(ConnectError.code, "ok", "losses", summary)]
+    return [Finding(ConnectError.code, "warn", "losses", summary, outlived.remedy)]
 
 
 def files(context: Context) -> list[Finding]:
