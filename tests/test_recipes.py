@@ -88,14 +88,14 @@ def wrong_lines(text):
         wrong.append(lines[0])
     for line in lines:
         words = line.split()
-        if words[0] == "COPY" and not made(words[1]):
+        if words[0] == "COPY" and not is_in_the_build(words[1]):
             wrong.append(line)
         if words[0] == "USER" and line is lines[-1] and words[1] in {"root", "0"}:
             wrong.append(line)
     return wrong
 
 
-def made(path):
+def is_in_the_build(path):
     """Return whether a path is in the repository, or is what the scripts say that `make wheel` leaves."""
     wheel = (ROOT / "scripts" / "wheel.sh").read_text(encoding="utf-8")
     return (ROOT / path).exists() or ("dist/*.whl" in wheel and path == "dist/headgate-*.whl")
