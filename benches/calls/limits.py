@@ -31,7 +31,7 @@ def limit(turns: int, *, quick: bool) -> None:
     for _ in range(min(turns, 2)):
         with Service(**SERVICE) as service:
             started = time.perf_counter()
-            run(numbers(rows, TASKS), service.url, rate=f"{RATE}/s", rate_min=f"{RATE}/s")
+            run(numbers(rows, TASKS), service.url, TASKS, rate=f"{RATE}/s", rate_min=f"{RATE}/s")
             seconds.append(time.perf_counter() - started)
         shares.append(share_of_limit(service, rows, seconds[-1]))
     print(f"\ncalls_limit: {rows:,} calls of a service that takes {RATE}/s")
@@ -47,11 +47,12 @@ def limit(turns: int, *, quick: bool) -> None:
 
 
 def numbers(rows: int, tasks: int) -> DataStream:
-    return stream(NumberSequenceSource(0, rows, splits=tasks), parallelism=tasks)
+    return stream(NumberSequenceSource(0, rows, splits=tasks))
 
 
-def run(rows: DataStream, url: str, **options: object) -> None:
-    asked(rows, url, **options).sink(FunctionSink(forget)).run(workers=TASKS)
+def run(rows: DataStream, url: str, tasks: int, **options: object) -> None:
+    job = asked(rows, url, **options).sink(FunctionSink(forget))
+    job.run(workers=TASKS, parallelism=tasks)
 
 
 def share_of_limit(service: Service, rows: int, seconds: float) -> float:
@@ -72,7 +73,7 @@ def rate(turns: int, *, quick: bool) -> None:
     """Compare the calls of each second with the rate that was asked for, across tasks."""
     rows = RATE * (5 if quick else 20)
     with Service(latency=SERVICE["latency"], spread=SERVICE["spread"], seed=1) as service:
-        run(numbers(rows, MANY), service.url, rate=f"{RATE}/s")
+        run(numbers(rows, MANY), service.url, MANY, rate=f"{RATE}/s")
     check_answers(service, rows)
     counts = calls_by_second(service.calls()["at"])
     furthest = np.abs(counts / RATE - 1).max()
@@ -102,7 +103,7 @@ def slow(turns: int, *, quick: bool) -> None:
         with Service(latency=0.2, spread=0.05, slow=share, slow_factor=FACTOR, seed=1) as service:
             started = time.perf_counter()
             even = numbers(rows, MANY).rebalance(by="load")
-            run(even, service.url, in_flight=EACH)
+            run(even, service.url, MANY, in_flight=EACH)
             seconds[share] = time.perf_counter() - started
         check_answers(service, rows)
         work[share] = pc.sum(service.calls()["seconds"]).as_py()
