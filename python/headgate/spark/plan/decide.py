@@ -18,7 +18,7 @@ from headgate.spark.plan.facts import (
 from headgate.spark.plan.keys import key_text
 from headgate.spark.plan.read_auto.decide import read_by_workers, why_spark_reads
 from headgate.spark.plan.read_auto.scan import Unsure
-from headgate.spark.plan.rules import choose
+from headgate.spark.plan.rules import choose, why_not_in_files
 from headgate.spark.plan.sizes import auto_partitions, check_broadcast_bytes
 
 if TYPE_CHECKING:
@@ -166,6 +166,9 @@ def _input_facts(request: Request, *, stays: bool) -> InputFacts:
 
 
 def _not_built(plan: Plan) -> NotBuiltError:
+    if plan.impossible == why_not_in_files(plan.session):
+        text = "rows cannot be kept with this shuffle"
+        return NotBuiltError(text, asked=plan.why, have=plan.impossible, remedy=plan.remedy)
     if not plan.call.is_listed:
         text = "this exchange cannot be sure of its rows here"
         return NotBuiltError(text, asked=plan.impossible, remedy=plan.remedy)
