@@ -1,9 +1,7 @@
 """The shuffles that are known to write a file for each task of a producer to the local directories of its executor.
 
 By that file a sweep knows how long consumers may ask for the pages of the task. A remote shuffle service writes none, so a
-sweep would delete pages that a second attempt at a consumer needs.
-
-Decision: ADR 0022.
+sweep would delete pages that a second attempt at a consumer needs (ADR 0022).
 """
 
 from __future__ import annotations

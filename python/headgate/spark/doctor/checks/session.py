@@ -14,7 +14,7 @@ from headgate.spark.shuffle_files import unknown_shuffle, why_no_files
 if TYPE_CHECKING:
     from headgate.spark.doctor.context import Context
 
-_LEFT_TO_SPARK: Final = 'mode="auto" is Spark\'s own repartition; mode="kept", lists of inputs and iterate() are refused'
+_LEFT_TO_SPARK: Final = 'mode="auto" uses Spark\'s own repartition; mode="kept", lists of inputs and iterate() are refused'
 _CLOSE: Final = "spark.io.encryption.enabled=true · executors with a umask of 077"
 
 
