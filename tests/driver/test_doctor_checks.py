@@ -104,6 +104,9 @@ def test_all_is_well():
 
 #: Confs by which Spark moves shuffle files away from an executor that it removes.
 MOVING = {"spark.decommission.enabled": "true", "spark.storage.decommission.enabled": "true"}
+CELEBORN = "org.apache.spark.shuffle.celeborn.SparkShuffleManager"
+#: A plugin of Spark that finds local files again on the volume of a lost executor.
+ON_VOLUMES = "org.apache.spark.shuffle.KubernetesLocalDiskShuffleDataIO"
 
 # (check, context, level, code, words of the finding)
 BROKEN = [
@@ -141,6 +144,10 @@ BROKEN = [
     (session.scheduling, context(slots=None), "warn", "HG-2101", "unknown"),
     (session.scheduling, context(confs={"spark.speculation.task.duration.threshold": "30s", "spark.speculation": "true"}), "warn", "HG-2101", "30s"),
     (session.losses, context(confs={"spark.shuffle.service.enabled": "true"}), "warn", "HG-3007", "service.enabled=true"),
+    (session.losses, context(confs={"spark.shuffle.manager": CELEBORN}), "warn", "HG-2201", f"manager={CELEBORN} is not known"),
+    (session.losses, context(master="local[2]", confs={"spark.shuffle.manager": CELEBORN}), "warn", "HG-2201", "manager=sort"),
+    (session.losses, context(confs={"spark.shuffle.sort.io.plugin.class": "example.S3"}), "warn", "HG-2201", "example.S3"),
+    (session.losses, context(confs={"spark.shuffle.sort.io.plugin.class": ON_VOLUMES}), "warn", "HG-3007", ON_VOLUMES),
     (session.losses, context(confs=MOVING), "warn", "HG-3007", "shuffleBlocks.enabled=false"),
     (session.files, one(disks=[{"access": {"others": 1}}]), "warn", "HG-1204", "may read"),
     (session.files, one(disks=[{}]), "warn", "HG-1204", "unknown"),
@@ -184,6 +191,7 @@ SOUND = [
     (session.files, context(confs={"spark.io.encryption.enabled": "TRUE"}), "encrypts"),
     (session.scheduling, context(confs={"spark.dynamicAllocation.enabled": "true"}), "dynamic allocation on"),
     (session.losses, context(), "runs again the producers"),
+    (session.losses, context(confs={"spark.shuffle.manager": "SORT"}), "runs again the producers"),
     (session.losses, context(confs={"spark.decommission.enabled": "true"}), "runs again the producers"),
     (session.losses, context(confs={**MOVING, "spark.storage.decommission.shuffleBlocks.enabled": "false"}),
      "runs again the producers"),
@@ -248,7 +256,7 @@ CONFS = st.dictionaries(
         "spark.executor.memory", "spark.executor.memoryOverhead", "spark.executor.memoryOverheadFactor",
         "spark.executor.minMemoryOverhead", "spark.executor.pyspark.memory", "spark.speculation",
         "spark.io.encryption.enabled", "spark.speculation.task.duration.threshold",
-        "spark.shuffle.service.enabled", "spark.shuffle.sort.io.plugin.class", *MOVING,
+        "spark.shuffle.service.enabled", "spark.shuffle.sort.io.plugin.class", "spark.shuffle.manager", *MOVING,
     ]),
     st.one_of(st.sampled_from(["1g", "512", "true", "0.1", "-1", "nan", ""]), st.text(max_size=6)),
 )  # fmt: skip

@@ -34,6 +34,7 @@ from headgate.spark.explained.rendering import WIDTH, rows_of
 from headgate.spark.explained.tables import Table
 from headgate.spark.plan.facts import Placement, placement
 from headgate.spark.plan.sizes import AutoPartitions
+from headgate.spark.shuffle_files import PLUGIN
 from headgate.spark.slots import Slots
 
 MIB = 1 << 20
@@ -348,7 +349,7 @@ def test_dynamic_allocation_and_speculation():
     [
         {"spark.shuffle.service.enabled": "TRUE"},
         {"spark.decommission.enabled": "true", "spark.storage.decommission.enabled": "true"},
-        {"spark.shuffle.sort.io.plugin.class": "com.example.Plugin"},
+        {PLUGIN: "org.apache.spark.shuffle.KubernetesLocalDiskShuffleDataIO"},
     ],
 )
 def test_shuffle_files_that_outlive_an_executor_are_a_problem_of_kept_exchanges(confs):

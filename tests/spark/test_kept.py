@@ -13,7 +13,7 @@ from tests.kit.masters import MASTER, PYSPARK, in_executors
 from tests.kit.waiting import wait_until
 
 from headgate.errors import NotBuiltError
-from headgate.spark import exchange, last_stats
+from headgate.spark import Input, exchange, explain, iterate, last_stats
 
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -150,6 +150,36 @@ def test_rows_are_not_placed_by_their_order_if_spark_does_not_compare_them(spark
         assert in_turn.count() == ROWS
     finally:
         spark.conf.unset(conf)
+
+
+def test_a_shuffle_that_is_not_known_to_write_local_files_is_left_to_spark(numbers, monkeypatch):
+    manager = "org.apache.spark.shuffle.celeborn.SparkShuffleManager"
+    confs = {"spark.shuffle.manager": manager}
+    monkeypatch.setattr("headgate.spark.plan.facts.context_confs", lambda _: confs)
+    options = {"map": same, "schema": numbers.schema}
+    out = exchange(numbers, by="k", **options)
+    assert "kept by" not in out._jdf.queryExecution().toString()
+    assert out.count() == ROWS
+    assert f"spark.shuffle.manager={manager} is not known" in " ".join(str(explain(out)).split())
+    state = Input(numbers, by="k")
+    rounds = {
+        "by": "k",
+        "send": same,
+        "update": lambda state, _: state,
+        "rounds": 1,
+        "num_partitions": 1,
+    }
+    for refused in (
+        lambda: exchange(numbers, by="k", mode="kept", **options),
+        lambda: exchange([numbers, numbers], by="k", reduce=same, schema=numbers.schema),
+        lambda: iterate(state, message_schema=numbers.schema, **rounds),
+    ):
+        with pytest.raises(
+            NotBuiltError, match=r"HG-2201.* cannot be kept with this shuffle"
+        ) as caught:
+            refused()
+        assert manager in str(caught.value)
+        assert "spark.shuffle.manager=sort" in str(caught.value)
 
 
 @in_executors

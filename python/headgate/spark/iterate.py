@@ -104,7 +104,8 @@ def iterate(
         UnknownColumnError: A key names a column that the state, the links or the messages do not have.
         UnsupportedTypeError: A column has a type that cannot be sent, or cannot be a key.
         NotBuiltError: Spark is older than 4.1, or ``spark.sql.unionOutputPartitioning`` is off, and
-            there is more than one partition; or an input that cannot be kept.
+            there is more than one partition; or an input that cannot be kept, such as with a shuffle that is
+            not known to write local files.
         WorkerPythonError: The Python that runs tasks on this host cannot import headgate.
         SourceError: A source could not list its splits.
 
@@ -292,7 +293,7 @@ def _check_plan(messages: Request, partitions: int, session: SessionFacts) -> No
     """Refuse what Spark cannot plan."""
     from headgate.spark.plan.facts import placement  # noqa: PLC0415
     from headgate.spark.plan.iterate_rounds import why_not_side_by_side  # noqa: PLC0415 - slow to import
-    from headgate.spark.plan.rules import why_not_kept  # noqa: PLC0415
+    from headgate.spark.plan.rules import why_not_by_order, why_not_in_files  # noqa: PLC0415
 
     why = why_not_side_by_side(messages.session, partitions)
     if why:
@@ -302,7 +303,14 @@ def _check_plan(messages: Request, partitions: int, session: SessionFacts) -> No
             have=why,
             remedy="num_partitions=1 · Spark 4.1 or newer · a loop of exchange([...], ...)",
         )
-    why = why_not_kept(session, is_by_order=placement(messages.by).is_by_order)
+    why = why_not_in_files(session)
+    if why and session.unknown_shuffle is not None:
+        raise NotBuiltError(
+            "the rounds of an iteration cannot be kept with this shuffle",
+            have=why,
+            remedy=session.unknown_shuffle.remedy,
+        )
+    why = why_not_by_order(session, is_by_order=placement(messages.by).is_by_order)
     if why:
         raise NotBuiltError("these messages cannot be kept", asked=why, remedy="message_by=columns")
 

@@ -6,8 +6,9 @@ served the pages to other hosts has ended with the executor (ADR 0023).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from headgate.spark.shuffle_files import OWN_PLUGIN, PLUGIN, ShuffleSetting, plugin_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,25 +21,10 @@ _MIGRATION: Final = {
     "spark.storage.decommission.enabled": "false",
     "spark.storage.decommission.shuffleBlocks.enabled": "true",
 }
-_PLUGIN: Final = "spark.shuffle.sort.io.plugin.class"
-_OWN_PLUGIN: Final = "org.apache.spark.shuffle.sort.io.LocalDiskShuffleDataIO"
 _BY_SPARK: Final = 'mode="spark"'
 
 
-@dataclass(frozen=True, slots=True)
-class Outliving:
-    """A setting by which shuffle files outlive their executor.
-
-    Attributes:
-        setting: confs with their values.
-        remedy: what to set instead, as alternatives separated by " · ".
-    """
-
-    setting: str
-    remedy: str
-
-
-def outliving(confs: Mapping[str, str]) -> Outliving | None:
+def outliving(confs: Mapping[str, str]) -> ShuffleSetting | None:
     """Return the setting by which shuffle files outlive their executor; None if they end with it.
 
     Args:
@@ -46,15 +32,15 @@ def outliving(confs: Mapping[str, str]) -> Outliving | None:
     """
     if _is_true(confs.get(_SERVICE)):
         tracking = f"{_SERVICE}=false, and {_TRACKING}=true where allocation is dynamic"
-        return Outliving(f"{_SERVICE}=true", f"{tracking} · {_BY_SPARK}")
+        return ShuffleSetting(f"{_SERVICE}=true", f"{tracking} · {_BY_SPARK}")
     if all(_is_true(confs.get(name, default)) for name, default in _MIGRATION.items()):
         first, *_, last = _MIGRATION
-        return Outliving(f"{first}=true and {last}=true", f"{last}=false · {_BY_SPARK}")
-    plugin = (confs.get(_PLUGIN) or _OWN_PLUGIN).strip()
-    return None if plugin == _OWN_PLUGIN else Outliving(f"{_PLUGIN}={plugin}", _BY_SPARK)
+        return ShuffleSetting(f"{first}=true and {last}=true", f"{last}=false · {_BY_SPARK}")
+    plugin = plugin_of(confs)
+    return None if plugin == OWN_PLUGIN else ShuffleSetting(f"{PLUGIN}={plugin}", _BY_SPARK)
 
 
-def consequence(files: Outliving | None) -> str:
+def consequence(files: ShuffleSetting | None) -> str:
     """Return what the loss of an executor does to a kept exchange, as a sentence.
 
     Args:

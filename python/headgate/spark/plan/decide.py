@@ -18,7 +18,7 @@ from headgate.spark.plan.facts import (
 from headgate.spark.plan.keys import key_text
 from headgate.spark.plan.read_auto.decide import read_by_workers, why_spark_reads
 from headgate.spark.plan.read_auto.scan import Unsure
-from headgate.spark.plan.rules import choose
+from headgate.spark.plan.rules import choose, why_not_in_files
 from headgate.spark.plan.sizes import auto_partitions, check_broadcast_bytes
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ _LOG: Final = logging.getLogger("headgate.spark")
 _FOLLOWS: Final = "exchange by %s: the tasks that return the rows of exchange %s also send them"
 _BY_SPARK: Final = "Spark's own repartition takes the rows before a function does"
 _BROADCAST: Final = "an input is broadcast, and Spark puts its rows beside those of the other one"
+_ALWAYS_KEPT: Final = "a list of inputs, whose rows are always kept"
 _ONE_BY_ONE: Final = "Spark spreads its rows one by one, as by is left out"
 
 
@@ -166,6 +167,10 @@ def _input_facts(request: Request, *, stays: bool) -> InputFacts:
 
 
 def _not_built(plan: Plan) -> NotBuiltError:
+    if plan.impossible == why_not_in_files(plan.session):
+        text = "rows cannot be kept with this shuffle"
+        asked = _ALWAYS_KEPT if plan.call.is_listed else plan.why
+        return NotBuiltError(text, asked=asked, have=plan.impossible, remedy=plan.remedy)
     if not plan.call.is_listed:
         text = "this exchange cannot be sure of its rows here"
         return NotBuiltError(text, asked=plan.impossible, remedy=plan.remedy)

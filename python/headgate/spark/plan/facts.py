@@ -17,9 +17,15 @@ from headgate.selectors import (
     KeyGroupSelector,
     ShuffleSelector,
 )
-from headgate.spark.confs import context_confs, is_connect
+from headgate.spark.confs import context_confs, is_connect, session_confs
 from headgate.spark.connect import master_of, slots_on_connect
 from headgate.spark.plan.keys import key_text
+from headgate.spark.shuffle_files import (
+    SHUFFLE,
+    ShuffleSetting,
+    manager_compares_rows,
+    unknown_shuffle,
+)
 from headgate.spark.slots import Slots, local_attempts, slots_of
 
 if TYPE_CHECKING:
@@ -32,11 +38,6 @@ if TYPE_CHECKING:
     from headgate.spark.plan.sizes import AutoPartitions, Measured
 
 _CHECKSUM: Final = "spark.sql.shuffle.orderIndependentChecksum"
-#: Values of ``spark.shuffle.manager`` for the shuffle that is a part of Spark.
-_OWN_MANAGERS: Final = {
-    *("sort", "tungsten-sort"),
-    "org.apache.spark.shuffle.sort.SortShuffleManager",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +200,8 @@ class SessionFacts:
         shares_files: True if all executors are sure to be on one host, where consumers map the files of
             producers.
         compares_rows: True if Spark notices a task that returns other rows when it runs again.
+        unknown_shuffle: the setting of a shuffle that is not known to write a file for each task to the local
+            directories of its executor; None if it is known.
         slots: of the application; on Connect those that the master fixes, or Spark's default.
         master: of the application; empty if it is not known.
         conf: of the application; empty if it is not known.
@@ -208,6 +211,7 @@ class SessionFacts:
     is_one_process: bool = False
     shares_files: bool = False
     compares_rows: bool = True
+    unknown_shuffle: ShuffleSetting | None = None
     slots: Slots = field(default_factory=lambda: Slots(0, "unknown"))
     master: str = ""
     conf: Mapping[str, str] = field(default_factory=dict)
@@ -234,14 +238,17 @@ def session_facts(session: SparkSession, *, by_order: bool) -> SessionFacts:
             Spark takes a call for each conf.
     """
     on_connect, master = is_connect(session), master_of(session)
+    conf = {} if on_connect else context_confs(session.sparkContext)
+    shuffle = session_confs(session, SHUFFLE) if on_connect else conf
     return SessionFacts(
         on_connect=on_connect,
         is_one_process=local_attempts(master) is not None,
         shares_files=shares_files(master),
-        compares_rows=not by_order or _compares_rows(session),
+        compares_rows=not by_order or _compares_rows(session, shuffle),
+        unknown_shuffle=unknown_shuffle(shuffle),
         slots=slots_on_connect(session) if on_connect else slots_of(session.sparkContext),
         master=master,
-        conf={} if on_connect else context_confs(session.sparkContext),
+        conf=conf,
     )
 
 
@@ -277,14 +284,11 @@ def placement(by: Any) -> Placement:
     return Placement(kind, columns, name, getattr(by, "by_rows", kind not in {"all", "one"}))
 
 
-def _compares_rows(session: SparkSession) -> bool:
+def _compares_rows(session: SparkSession, shuffle: Mapping[str, str]) -> bool:
     major, minor = session.version.split(".")[:2]
     if (int(major), int(minor)) < (4, 1):
         return False
-    # Those of others, such as Comet's, compute no such checksums.
-    if session.conf.get("spark.shuffle.manager", "sort") not in _OWN_MANAGERS:
-        return False
-    return all(
+    return manager_compares_rows(shuffle) and all(
         session.conf.get(f"{_CHECKSUM}.{name}", "true") == "true"
         for name in ("enabled", "enableFullRetryOnMismatch")
     )

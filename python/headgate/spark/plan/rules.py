@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from headgate._option_table import TASK_OPTIONS
+from headgate.spark.shuffle_files import why_no_files
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,8 +94,14 @@ class Plan:
         return options
 
 
-def why_not_kept(session: SessionFacts, *, is_by_order: bool) -> str:
-    """Return why rows cannot be kept, which may be placed by their order; empty if they can."""
+def why_not_in_files(session: SessionFacts) -> str:
+    """Return why no rows can be kept in files; empty if they can, or if pages travel through Spark's shuffle."""
+    unknown = session.unknown_shuffle
+    return "" if unknown is None or session.is_inline else why_no_files(unknown)
+
+
+def why_not_by_order(session: SessionFacts, *, is_by_order: bool) -> str:
+    """Return why Python cannot place rows, which it may do by their order; empty if it can."""
     if is_by_order and not session.is_one_process and not session.compares_rows:
         return _BY_ORDER
     return ""
@@ -109,23 +116,24 @@ def joined_bytes(options: Mapping[str, Any]) -> int:
 
 def choose(call: CallFacts, session: SessionFacts) -> Plan:
     """Return the plan of an exchange."""
-    not_kept = why_not_kept(session, is_by_order=call.is_by_order)
+    not_by_order = why_not_by_order(session, is_by_order=call.is_by_order)
+    no_files = why_not_in_files(session)
     mode: Mode = "kept"
-    why, against, impossible = _why_not_spark(call), "", not_kept
+    why, against, impossible = _why_not_spark(call), "", no_files or not_by_order
     if any(facts.placement.kind == "whole" for facts in call.inputs):
-        mode, why = "broadcast", _BROADCAST
+        mode, why, impossible = "broadcast", _BROADCAST, ""
     elif call.is_listed:
         why = against = _LISTED
     elif call.mode != "auto":
         why = f'mode="{call.mode}" ({call.options.sources["mode"]})'
         if call.mode == "spark":
             # Spark's repartition of rows that Python places trusts in their order as well.
-            mode, impossible = "repartition", "" if call.is_by_spark else not_kept
+            mode, impossible = "repartition", "" if call.is_by_spark else not_by_order
     elif call.is_shortest:
         mode, why, against, impossible = "repartition", _NO_MAP, _ONLY_WORK, ""
-    elif session.is_inline or (not_kept and call.is_by_spark):
-        mode, why = "repartition", _INLINE if session.is_inline else not_kept
-        against, impossible = why, "" if call.is_by_spark else not_kept
+    elif session.is_inline or no_files or (not_by_order and call.is_by_spark):
+        mode, why = "repartition", _INLINE if session.is_inline else impossible
+        against, impossible = why, "" if call.is_by_spark else not_by_order
     else:
         against = why
     other: Mode = "repartition" if mode == "kept" else "kept"
@@ -136,12 +144,15 @@ def choose(call: CallFacts, session: SessionFacts) -> Plan:
         why,
         rejected=(Rejected(other, against),) if against else (),
         impossible=impossible,
-        remedy=_remedy(call) if not_kept else "",
+        remedy=_remedy(call, session, impossible) if impossible else "",
     )
 
 
-def _remedy(call: CallFacts) -> str:
-    """Return what to do if rows are placed by an order that Spark does not watch."""
+def _remedy(call: CallFacts, session: SessionFacts, impossible: str) -> str:
+    """Return what to do about a call that cannot be carried out."""
+    if session.unknown_shuffle is not None and impossible != _BY_ORDER:
+        left_to_spark = [] if call.is_listed else ['mode="auto"']
+        return " · ".join([*left_to_spark, session.unknown_shuffle.remedy])
     left_to_spark = ['mode="spark"'] if call.is_by_spark else []
     return " · ".join(["by=columns", *left_to_spark, "Spark 4.1 or newer"])
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headgate.errors import ConnectError, FilesReadable, NotEnoughSlots
+from headgate.errors import ConnectError, FilesReadable, NotBuiltError, NotEnoughSlots
 from headgate.spark.doctor.context import those
 from headgate.spark.doctor.findings import Finding
 from headgate.spark.driver.blocks import READABLE
 from headgate.spark.lost_executors import consequence, outliving
+from headgate.spark.shuffle_files import unknown_shuffle, why_no_files
 
 if TYPE_CHECKING:
     from headgate.spark.doctor.context import Context
 
+_LEFT_TO_SPARK: Final = 'mode="auto" uses Spark\'s own repartition; mode="kept", lists of inputs and iterate() are refused'
 _CLOSE: Final = "spark.io.encryption.enabled=true · executors with a umask of 077"
 
 
@@ -43,8 +45,17 @@ def scheduling(context: Context) -> list[Finding]:
 
 
 def losses(context: Context) -> list[Finding]:
-    """Say if the loss of an executor fails a kept exchange. On one host consumers map the files of a lost executor."""
-    if not context.master or context.master.startswith("local"):
+    """Say if Spark's shuffle fits kept exchanges, and if the loss of an executor fails one.
+
+    On one host consumers map the files of a lost executor.
+    """
+    if not context.master:
+        return []
+    unknown = unknown_shuffle(context.confs)
+    if unknown is not None:
+        summary = f"{why_no_files(unknown)}: {_LEFT_TO_SPARK}"
+        return [Finding(NotBuiltError.code, "warn", "losses", summary, unknown.remedy)]
+    if context.master.startswith("local"):
         return []
     outlived = outliving(context.confs)
     summary = consequence(outlived)
