@@ -18,6 +18,10 @@ _OPTION: Final = re.compile(
 )
 
 
+#: Begin of the note with the last native events of the process in which an error happened.
+TRACE: Final = "trace (UTC), the newest event last:"
+
+
 class HeadgateWarning(UserWarning):
     """The call works, but in another way than asked for. Issued on the driver only, once.
 

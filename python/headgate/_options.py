@@ -168,8 +168,19 @@ def _read(option: Option, raw: Any) -> Any:
         return raw
     if option.kind == "choice":
         raise ValueError("not one of its values")
+    if option.kind == "words":
+        return _words(option, raw)
     parser = _PARSERS.get(option.kind)
     return raw if parser is None else parser(raw)
+
+
+def _words(option: Option, raw: Any) -> str:
+    """Return words that stand together, in the order of the option; its first choice stands alone."""
+    words = raw.replace(" ", "").split(",") if isinstance(raw, str) else [raw]
+    together = option.choices[1:]
+    if wrong := [word for word in words if word not in together]:
+        raise ValueError(f"no list of {', '.join(together)}: it has {wrong[0]!r}")
+    return ",".join(word for word in together if word in words)
 
 
 def _find(
