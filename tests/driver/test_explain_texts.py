@@ -1,0 +1,43 @@
+"""The whole text of ``explain()``: explained.txt has exchanges and what a user reads of them."""
+
+from pathlib import Path
+
+from tests.kit import stored
+from tests.kit.plans import CONNECT, LOCAL, TABLE, a_source, an_exchange, an_input, said
+
+from headgate.spark.explained.explanation import Explanation
+from headgate.spark.explained.hops import hops_of
+from headgate.spark.explained.plan_search import PlannedExchange
+from headgate.spark.plan.facts import Followed, Placement
+from headgate.spark.plan.sizes import AutoPartitions
+
+FIRST, SECOND = "a1b2" + 26 * "0", "c3d4" + 26 * "0"
+
+
+def explained(*plans):
+    """Return the text of the exchanges of a plan, the last of which the others feed in a row."""
+    before = [(), *((plan.name,) for plan in plans)]
+    found = [
+        PlannedExchange(plan, (TABLE,), (fed,)) for plan, fed in zip(plans, before, strict=False)
+    ]
+    hops = hops_of(found, [plans[-1].name]) if len(plans) > 1 else ()
+    return str(Explanation(1, tuple(said(plan) for plan in plans), tuple(hops), {}))
+
+
+NAMES = {
+    "AutoPartitions": AutoPartitions,
+    "CONNECT": CONNECT,
+    "FIRST": FIRST,
+    "Followed": Followed,
+    "LOCAL": LOCAL,
+    "Placement": Placement,
+    "SECOND": SECOND,
+    "a_source": a_source,
+    "an_exchange": an_exchange,
+    "an_input": an_input,
+    "explained": explained,
+}
+
+
+def test_the_texts_of_explain():
+    stored.check(Path(__file__).parent / "explained.txt", lambda call: eval(call, NAMES))
