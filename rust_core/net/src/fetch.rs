@@ -83,7 +83,7 @@ impl Fetch {
                 }
             }
             Frame::BacklogAnnouncement { backlog, channel } => {
-                record(Kind::Net, || Event::Backlog { channel: channel.0, buffers: backlog });
+                record(Kind::Net, || Event::Backlog { channel: channel.0, buffers: backlog.get() });
                 if let Some(channel) = self.channels.get(&channel) {
                     channel.on_backlog(backlog);
                 }

@@ -64,6 +64,11 @@ fn does_not_read(own: usize, kept: usize, peer: SocketAddr) -> ConnectionError {
     peer_error::protocol(&detail, peer)
 }
 
+/// Records the end of a connection while the environment ends.
+fn record_close(connection: usize, peer: SocketAddr) {
+    record(Kind::Net, || Event::Closed { connection, peer });
+}
+
 impl<L: Link> Peers<L> {
     /// Creates an environment's connections, of which there are none yet.
     pub fn new(link: L, context: Context) -> Self {
@@ -461,8 +466,7 @@ impl<L: Link> Peers<L> {
         }
         for token in ended {
             if let Some(mut connection) = self.connections.remove(&token) {
-                let peer = connection.peer();
-                record(Kind::Net, || Event::Closed { connection: token, peer });
+                record_close(token, connection.peer());
                 self.close(&mut connection);
             }
         }
@@ -474,6 +478,7 @@ impl<L: Link> Peers<L> {
             && connection.transport.is_readable()
             && connection.read(&self.context, now).is_err()
         {
+            record_close(token, connection.peer());
             self.connections.remove(&token);
         }
     }

@@ -95,7 +95,10 @@ impl fmt::Display for Event {
                 "connection {connection}, channel {channel}: got {credits} credits for a backlog of {backlog} buffers"
             ),
             Self::Backlog { channel, buffers } => {
-                write!(f, "channel {channel}: its producer announces a backlog of {buffers} buffers")
+                write!(
+                    f,
+                    "channel {channel}: its producer announces a backlog of {buffers} buffers"
+                )
             }
             Self::Waits { gate } => write!(f, "gate {gate}: blocked, nothing to read"),
             Self::GoesOn { gate } => write!(f, "gate {gate}: unblocked"),

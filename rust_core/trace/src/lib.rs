@@ -15,8 +15,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 pub use event::{Event, text};
-pub use ring::{Entry, Trace};
 use ring::Ring;
+pub use ring::{Entry, Trace};
 
 /// Number of events that are kept; a newer one takes the place of the oldest.
 pub const CAPACITY: usize = 4096;

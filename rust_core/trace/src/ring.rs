@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::SystemTime;
 
-use crate::event::Event;
 use crate::Kind;
+use crate::event::Event;
 
 /// One recorded event.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +62,9 @@ impl Ring {
 
     pub(crate) fn last(&self, most: usize) -> Trace {
         let (first, end) = (self.first.load(Ordering::Relaxed), self.next.load(Ordering::Relaxed));
-        let copy = |slot| try_lock(slot)?.as_ref().filter(|it| it.number >= first).cloned();
+        let copy = |slot: &Mutex<Option<Entry>>| {
+            try_lock(slot)?.as_ref().filter(|entry| entry.number >= first).cloned()
+        };
         let mut entries: Vec<Entry> = self.slots.iter().filter_map(copy).collect();
         entries.sort_unstable_by_key(|entry| entry.number);
         entries.drain(..entries.len().saturating_sub(most));
