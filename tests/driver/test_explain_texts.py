@@ -9,23 +9,20 @@ from headgate.spark.explained.explanation import Explanation
 from headgate.spark.explained.hops import hops_of
 from headgate.spark.explained.plan_search import PlannedExchange
 from headgate.spark.plan.facts import Followed, Placement
-from headgate.spark.plan.sizes import AutoPartitions
 
 FIRST, SECOND = "a1b2" + 26 * "0", "c3d4" + 26 * "0"
 
 
 def explained(*plans):
-    """Return the text of the exchanges of a plan, the last of which the others feed in a row."""
-    before = [(), *((plan.name,) for plan in plans)]
-    found = [
-        PlannedExchange(plan, (TABLE,), (fed,)) for plan, fed in zip(plans, before, strict=False)
-    ]
+    """Return the text of exchanges, each of which sends the rows of the one before."""
+    found = [PlannedExchange(plan, (TABLE,), ((),)) for plan in plans]
     hops = hops_of(found, [plans[-1].name]) if len(plans) > 1 else ()
-    return str(Explanation(1, tuple(said(plan) for plan in plans), tuple(hops), {}))
+    masters = ("local[4]" if plan.session.is_one_process else "yarn" for plan in plans)
+    exchanges = [said(plan, master=master) for plan, master in zip(plans, masters, strict=True)]
+    return str(Explanation(1, tuple(exchanges), tuple(hops), {}))
 
 
 NAMES = {
-    "AutoPartitions": AutoPartitions,
     "CONNECT": CONNECT,
     "FIRST": FIRST,
     "Followed": Followed,

@@ -10,7 +10,7 @@ import pytest
 from headgate import _options
 from headgate._error import TRACE
 from headgate.control.cause import Cause
-from headgate.errors import PeerLostError, OptionError
+from headgate.errors import OptionError, PeerLostError
 from headgate.observe.report.page import html
 from headgate.observe.state import state_of
 from headgate.spark.doctor.findings import Finding, Report
