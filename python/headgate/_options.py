@@ -169,18 +169,18 @@ def _read(option: Option, raw: Any) -> Any:
     if option.kind == "choice":
         raise ValueError("not one of its values")
     if option.kind == "words":
-        return _words(option, raw)
+        return _several(option, raw)
     parser = _PARSERS.get(option.kind)
     return raw if parser is None else parser(raw)
 
 
-def _words(option: Option, raw: Any) -> str:
+def _several(option: Option, raw: Any) -> str:
     """Return words that stand together, in the order of the option; its first choice stands alone."""
-    words = raw.replace(" ", "").split(",") if isinstance(raw, str) else [raw]
+    names = raw.replace(" ", "").split(",") if isinstance(raw, str) else [raw]
     together = option.choices[1:]
-    if wrong := [word for word in words if word not in together]:
+    if wrong := [name for name in names if name not in together]:
         raise ValueError(f"no list of {', '.join(together)}: it has {wrong[0]!r}")
-    return ",".join(word for word in together if word in words)
+    return ",".join(name for name in together if name in names)
 
 
 def _find(

@@ -15,8 +15,8 @@ FIRST, SECOND = "a1b2" + 26 * "0", "c3d4" + 26 * "0"
 
 def explained(*plans):
     """Return the text of exchanges, each of which sends the rows of the one before."""
-    found = [PlannedExchange(plan, (TABLE,), ((),)) for plan in plans]
-    hops = hops_of(found, [plans[-1].name]) if len(plans) > 1 else ()
+    chain = [PlannedExchange(plan, (TABLE,), ((),)) for plan in plans]
+    hops = hops_of(chain, [plans[-1].name]) if len(plans) > 1 else ()
     masters = ("local[4]" if plan.session.is_one_process else "yarn" for plan in plans)
     exchanges = [said(plan, master=master) for plan, master in zip(plans, masters, strict=True)]
     return str(Explanation(1, tuple(exchanges), tuple(hops), {}))

@@ -13,14 +13,14 @@ def stored(path):
     return [tuple((block.rstrip("\n") + "\n").split("\n", 1)) for block in blocks]
 
 
-def check(path, said):
+def check(path, text_of):
     """Compare the texts of a file with those that its calls give now.
 
     Args:
         path: of the file. What is before its first call is for readers.
-        said: returns the text that a call gives.
+        text_of: returns the text that a call gives.
     """
-    texts = [(call, text.rstrip("\n"), said(call).rstrip("\n")) for call, text in stored(path)]
+    texts = [(call, text.rstrip("\n"), text_of(call).rstrip("\n")) for call, text in stored(path)]
     assert texts, f"{path} has calls"
     if os.environ.get(VARIABLE):
         head = path.read_text(encoding="utf-8").partition(f"\n{PROMPT}")[0]

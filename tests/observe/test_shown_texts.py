@@ -12,8 +12,8 @@ from headgate.observe.view import view
 
 def only(number):
     """Return a state of one run."""
-    found = state()
-    return {**found, "runs": [found["runs"][number]]}
+    shown = state()
+    return {**shown, "runs": [shown["runs"][number]]}
 
 
 NAMES = {

@@ -84,8 +84,8 @@ def variables(monkeypatch):
 
 
 def test_all_kinds_are_recorded_in_order(variables):
-    exchanged, notes, kept = traced(variables("net,gate,kept"))
-    found = "\n".join(exchanged)
+    exchanged, notes, at_end = traced(variables("net,gate,kept"))
+    text = "\n".join(exchanged)
     for part in (
         "dialed",
         "accepted",
@@ -95,23 +95,23 @@ def test_all_kinds_are_recorded_in_order(variables):
         "blocked",
         "unblocked",
     ):
-        assert part in found, part
-    assert found.index("dialed") < found.index("opened over TCP")
+        assert part in text, part
+    assert text.index("dialed") < text.index("opened over TCP")
     assert exchanged == sorted(exchanged), "the times rise"
-    found = "\n".join(kept)
+    text = "\n".join(at_end)
     for part in (" kept ", "pages of ", "/kept: complete", "cannot be read: "):
-        assert part in found, part
+        assert part in text, part
     (note,) = notes
     assert note.startswith(TRACE)
     assert "cannot be read" in note
 
 
 def test_a_kind_is_recorded_without_the_others(variables):
-    exchanged, _, kept = traced(variables("gate"))
-    assert {line.split()[2] for line in (*exchanged, *kept)} == {"gate"}
-    exchanged, notes, kept = traced(variables("kept"))
+    exchanged, _, at_end = traced(variables("gate"))
+    assert {line.split()[2] for line in (*exchanged, *at_end)} == {"gate"}
+    exchanged, notes, at_end = traced(variables("kept"))
     assert exchanged == ["no event of kept"]
-    assert {line.split()[2] for line in kept} == {"kept"}
+    assert {line.split()[2] for line in at_end} == {"kept"}
     assert len(notes) == 1
 
 
@@ -121,18 +121,18 @@ def test_nothing_is_recorded_unless_it_is_asked_for(variables):
 
 
 @pytest.mark.parametrize(
-    ("given", "parsed"),
+    ("option", "parsed"),
     [("off", "off"), ("net", "net"), ("kept,net", "net,kept"), (" gate , kept", "gate,kept")],
 )
-def test_kinds_are_named_in_any_order(given, parsed):
-    assert _options.resolve("environment", {}, {}, {"HEADGATE_TRACE": given})["trace"] == parsed
-    assert _options.resolve("exchange", {"trace": given}, {}, {})["trace"] == parsed
+def test_kinds_are_named_in_any_order(option, parsed):
+    assert _options.resolve("environment", {}, {}, {"HEADGATE_TRACE": option})["trace"] == parsed
+    assert _options.resolve("exchange", {"trace": option}, {}, {})["trace"] == parsed
 
 
-@pytest.mark.parametrize("given", ["nett", "net,nett", "off,net", "", "net,,gate", "NET"])
-def test_another_name_is_refused(given):
+@pytest.mark.parametrize("option", ["nett", "net,nett", "off,net", "", "net,,gate", "NET"])
+def test_another_name_is_refused(option):
     with pytest.raises(OptionError) as raised:
-        _options.resolve("environment", {}, {}, {"HEADGATE_TRACE": given})
+        _options.resolve("environment", {}, {}, {"HEADGATE_TRACE": option})
     text = str(raised.value)
     assert "no list of net, gate, kept" in text
     assert 'trace takes "off" or "net" or "gate" or "kept", or several' in text

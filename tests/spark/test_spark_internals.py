@@ -129,10 +129,10 @@ def internal(spark):
 @pytest.mark.parametrize("name", ATTRIBUTES)
 def test_attributes(internal, name):
     try:
-        found = attrgetter(name)(internal)
+        value = attrgetter(name)(internal)
     except AttributeError:
-        found = None
-    assert found is not None, message(name, ATTRIBUTES[name])
+        value = None
+    assert value is not None, message(name, ATTRIBUTES[name])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -140,8 +140,8 @@ def test_names_in_modules(name):
     module, _, attribute = name.rpartition(".")
     first, breaks = NAMES[name]
     try:
-        found = getattr(importlib.import_module(module), attribute)
-        parameters = () if first is None else tuple(inspect.signature(found).parameters)
+        value = getattr(importlib.import_module(module), attribute)
+        parameters = () if first is None else tuple(inspect.signature(value).parameters)
     except (ImportError, AttributeError, ValueError) as error:
         pytest.fail(f"{message(name, breaks)} ({error})")
     has = parameters[: len(first or ())]
