@@ -2,13 +2,13 @@
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 
 import pytest
 
 from headgate import _options
-from headgate._error import TRACE
 from headgate.control.cause import Cause
 from headgate.errors import OptionError, PeerLostError
 from headgate.observe.report.page import html
@@ -102,7 +102,7 @@ def test_all_kinds_are_recorded_in_order(variables):
     for part in (" kept ", "pages of ", "/kept: complete", "cannot be read: "):
         assert part in text, part
     (note,) = notes
-    assert note.startswith(TRACE)
+    assert note.startswith("trace (UTC), the newest event last:\n")
     assert "cannot be read" in note
 
 
@@ -146,13 +146,13 @@ def test_a_near_name_is_told():
 
 
 def test_a_cause_that_travels_has_the_trace():
-    error = PeerLostError("the link is lost")
-    error.add_note(f"{TRACE}\n12:00:00 net  connection 3 lost")
+    error = PeerLostError("the peer is lost").with_trace(["12:00:00 net  connection 3 lost"])
     error.add_note("something else")
-    text = Cause.of(error).text
-    assert text == f"{TRACE}\n12:00:00 net  connection 3 lost"
-    assert text in Cause.of(Cause.of(error).error()).text
-    assert Cause.of(Cause.of(error).error()).text.count("connection 3 lost") == 1
+    cause = Cause.of(pickle.loads(pickle.dumps(error)))
+    assert cause.text == error.trace_text
+    again = Cause.of(cause.error())
+    assert again.text.count("connection 3 lost") == 1
+    assert Cause.of(PeerLostError("without one")).text == ""
 
 
 def test_the_report_has_the_trace_of_its_process(monkeypatch):

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
 from headgate import errors
-from headgate._error import TRACE
 from headgate.control.descriptors import tells_shortage
 
 if TYPE_CHECKING:
@@ -71,13 +70,6 @@ def one_line(text: str, limit: int) -> str:
     return line if len(line) <= limit else line[: limit - 4] + " ..."
 
 
-def _with_trace(text: str, error: errors.HeadgateError) -> str:
-    """Return the text of a cause with the trace of the process behind it, if the error has one that the text lacks."""
-    notes = getattr(error, "__notes__", ())
-    traces = [note for note in notes if note.startswith(TRACE) and note not in text]
-    return "\n".join([text, *traces] if text else traces)
-
-
 @dataclass(frozen=True, slots=True)
 class Cause:
     """The reason why a run ended early.
@@ -121,13 +113,15 @@ class Cause:
         if isinstance(error, errors.HeadgateError):
             origin = error.__cause__
             text = text or error.cause_text or ("" if origin is None else traceback_of(origin))
+            if error.trace_text not in text:
+                text = f"{text}\n{error.trace_text}".lstrip("\n")
             return cls(
                 error.code or errors.InternalError.code,
                 error.summary,
                 error.asked,
                 error.have,
                 error.remedy,
-                _with_trace(text, error),
+                text,
                 where,
             )
         summary = f"{type(error).__name__}: {message_of(error)}"

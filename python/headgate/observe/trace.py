@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from headgate._error import TRACE
-
 if TYPE_CHECKING:
     from headgate.errors import HeadgateError
 
@@ -39,4 +37,4 @@ def lines(most: int) -> list[str]:
 
 def note(error: HeadgateError) -> None:
     """Add the newest events to an error of the native module, which calls this while it records any."""
-    error.add_note("\n".join([TRACE, *lines(IN_ERROR)]))
+    error.with_trace(lines(IN_ERROR))

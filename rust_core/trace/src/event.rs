@@ -6,6 +6,32 @@ use std::net::SocketAddr;
 /// Most bytes of a text in an event.
 const LONGEST: usize = 200;
 
+/// A kind of events. Each can be recorded without the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// Connections, credit and backlog.
+    Net = 1,
+    /// Readers of gates, and the barriers that they read.
+    Gate = 2,
+    /// Pages in files.
+    Kept = 4,
+}
+
+impl Kind {
+    /// All kinds.
+    pub const ALL: [Self; 3] = [Self::Net, Self::Gate, Self::Kept];
+
+    /// The kind's name in the option `trace`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Net => "net",
+            Self::Gate => "gate",
+            Self::Kept => "kept",
+        }
+    }
+}
+
 /// Connections have numbers within their environment, and channels those that the consumer gave them. Gates have numbers
 /// within the process.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,38 +14,12 @@ mod ring;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-pub use event::{Event, text};
+pub use event::{Event, Kind, text};
 use ring::Ring;
 pub use ring::{Entry, Trace};
 
 /// Number of events that are kept; a newer one takes the place of the oldest.
 pub const CAPACITY: usize = 4096;
-
-/// A kind of events. Each can be recorded without the others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Kind {
-    /// Connections, credit and backlog.
-    Net = 1,
-    /// Readers of gates, and the barriers that they read.
-    Gate = 2,
-    /// Pages in files.
-    Kept = 4,
-}
-
-impl Kind {
-    /// All kinds.
-    pub const ALL: [Self; 3] = [Self::Net, Self::Gate, Self::Kept];
-
-    /// The kind's name in the option `trace`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Net => "net",
-            Self::Gate => "gate",
-            Self::Kept => "kept",
-        }
-    }
-}
 
 /// The kinds that are recorded, one bit each.
 static RECORDED: AtomicU8 = AtomicU8::new(0);

@@ -4,8 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::SystemTime;
 
-use crate::Kind;
-use crate::event::Event;
+use crate::event::{Event, Kind};
 
 /// One recorded event.
 #[derive(Clone, Debug, PartialEq, Eq)]
