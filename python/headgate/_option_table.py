@@ -99,7 +99,7 @@ class Option:
         if self.kind == "choice":
             return choices
         if self.kind == "words":
-            return f"{choices}, or several with commas between them"
+            return f'"{self.choices[0]}", or some of {", ".join(self.choices[1:])} with commas between them'
         return f"{self._limits} or {choices}" if choices else self._limits
 
     @property

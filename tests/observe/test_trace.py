@@ -135,7 +135,7 @@ def test_another_name_is_refused(option):
         _options.resolve("environment", {}, {}, {"HEADGATE_TRACE": option})
     text = str(raised.value)
     assert "no list of net, gate, kept" in text
-    assert 'trace takes "off" or "net" or "gate" or "kept", or several' in text
+    assert 'trace takes "off", or some of net, gate, kept with commas between them' in text
     assert "(HEADGATE_TRACE)" in text
 
 
