@@ -41,7 +41,7 @@ def test_numbers_have_few_digits(number, words):
 def test_a_state_as_text(file, capsys):
     assert main(["top", file, "--once"]) == 0
     shown = capsys.readouterr().out
-    assert shown == f"{lines.page(view(state()))}\n"
+    assert shown == f"{lines.page(view(state()), 'busy')}\n"
     assert sum(line.endswith("<- slowest") for line in shown.splitlines()) == 1
 
 

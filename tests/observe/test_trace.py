@@ -97,7 +97,8 @@ def test_all_kinds_are_recorded_in_order(variables):
     ):
         assert part in text, part
     assert text.index("dialed") < text.index("opened over TCP")
-    assert exchanged == sorted(exchanged), "the times rise"
+    times = [line[:23] for line in exchanged]
+    assert times == sorted(times)
     text = "\n".join(at_end)
     for part in (" kept ", "pages of ", "/kept: complete", "cannot be read: "):
         assert part in text, part

@@ -122,7 +122,7 @@ def internal(spark):
         session=spark,
         df=spark.range(1),
         rdd=spark.sparkContext.parallelize([1]),
-        connected=DataFrame(plan, None),
+        connected=DataFrame(plan, object()),
     )
 
 
@@ -157,7 +157,8 @@ def test_methods_of_the_jvm(spark, name):
     loader = java.lang.Thread.currentThread().getContextClassLoader()
     try:
         kind = java.lang.Class.forName(name, False, loader)
-        text = str(java.util.Arrays.toString(kind.getMethods()))
+        methods = spark.sparkContext._jvm.scala.Predef.genericWrapArray(kind.getMethods())
+        text = str(methods.mkString("\n"))
     except Py4JError as error:
         pytest.fail(f"{message(name, breaks)} ({error})")
     there = set(re.findall(r"\.([\w$]+)\(", text))
@@ -172,41 +173,46 @@ def test_ctrl_c_has_a_handler_of_pyspark(spark):
     assert module.startswith("pyspark."), message("handler of Ctrl-C", "Ctrl-C leaves jobs running")
 
 
-def facts(batches):
-    """Say of each fact of a worker if it is so."""
-    import sys
-    from collections.abc import Iterator
+def facts_of_a_worker():
+    """Return the function of a task, which is pickled by value, as workers do not import this file."""
 
-    import pyarrow as pa
-    from pyspark import TaskContext
+    def facts(batches):
+        """Say of each fact of a worker if it is so."""
+        import sys
+        from collections.abc import Iterator
 
-    from headgate.spark.tasks import worker_socket
+        import pyarrow as pa
+        from pyspark import TaskContext
 
-    frame, callers = sys._getframe(), set()
-    while frame is not None:
-        callers.add(frame.f_globals.get("__name__"))
-        spec = frame.f_globals.get("__spec__")
-        callers.add(getattr(spec, "name", None))
-        frame = frame.f_back
-    command = Path("/proc", str(os.getppid()), "cmdline").read_bytes().split(b"\0")
-    connections = list(worker_socket._from_jvm())
-    for connection in connections:
-        connection.close()
-    context = TaskContext.get()
-    first = next(batches)
-    so = {
-        "pyspark.daemon forks it": b"pyspark.daemon" in command,
-        "pyspark.worker calls the function": "pyspark.worker" in callers,
-        "it has a TCP connection to the JVM": bool(connections),
-        "it gets batches one by one": isinstance(batches, Iterator) and first.num_rows == 10,
-        "TaskContext has the task": context is not None and context.partitionId() == 0,
-        "the SQL execution has an id": bool(context.getLocalProperty("spark.sql.execution.id")),
-        "SPARK_LOCAL_DIRS has folders": bool(os.environ.get("SPARK_LOCAL_DIRS")),
-        "PYSPARK_PYTHON runs it": sys.executable == os.environ.get("PYSPARK_PYTHON"),
-    }
-    yield pa.RecordBatch.from_pydict({"fact": list(so), "so": list(so.values())})
-    for _ in batches:
-        pass
+        from headgate.spark.tasks import worker_socket
+
+        frame, callers = sys._getframe(), set()
+        while frame is not None:
+            callers.add(frame.f_globals.get("__name__"))
+            spec = frame.f_globals.get("__spec__")
+            callers.add(getattr(spec, "name", None))
+            frame = frame.f_back
+        command = Path("/proc", str(os.getppid()), "cmdline").read_bytes().split(b"\0")
+        connections = list(worker_socket._from_jvm())
+        for connection in connections:
+            connection.close()
+        context = TaskContext.get()
+        first = next(batches)
+        so = {
+            "pyspark.daemon forks it": b"pyspark.daemon" in command,
+            "pyspark.worker calls the function": "pyspark.worker" in callers,
+            "it has a TCP connection to the JVM": bool(connections),
+            "it gets batches one by one": isinstance(batches, Iterator) and first.num_rows == 10,
+            "TaskContext has the task": context is not None and context.partitionId() == 0,
+            "the SQL execution has an id": bool(context.getLocalProperty("spark.sql.execution.id")),
+            "SPARK_LOCAL_DIRS has folders": bool(os.environ.get("SPARK_LOCAL_DIRS")),
+            "PYSPARK_PYTHON runs it": sys.executable == os.environ.get("PYSPARK_PYTHON"),
+        }
+        yield pa.RecordBatch.from_pydict({"fact": list(so), "so": list(so.values())})
+        for _ in batches:
+            pass
+
+    return facts
 
 
 @pytest.fixture(scope="module")
@@ -214,7 +220,11 @@ def worker(spark):
     before = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10")
     try:
-        rows = spark.range(0, 30, 1, 1).mapInArrow(facts, "fact string, so boolean").collect()
+        rows = (
+            spark.range(0, 30, 1, 1)
+            .mapInArrow(facts_of_a_worker(), "fact string, so boolean")
+            .collect()
+        )
     finally:
         spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", before)
     return {row["fact"]: row["so"] for row in rows}
