@@ -15,8 +15,8 @@ from headgate.observe.report.page import html
 from headgate.observe.state import state_of
 from headgate.spark.doctor.findings import Finding, Report
 
-#: Reads rows from a peer, keeps them in a file and reads them again, once after the file is gone. Prints the lines after
-#: each step, and the last error's notes.
+#: Reads rows from a peer, keeps rows in a file, and reads that file when it is gone. Prints the lines after the first
+#: step, the notes of the error of the last one, the lines at the end, and those of a forked child.
 PROGRAM = """
 import json, os, sys, tempfile
 import headgate as hg
@@ -56,11 +56,16 @@ except hg.HeadgateError as error:
 print(json.dumps(lines(1000)))
 two.consumer.close()
 two.producer.close()
+sys.stdout.flush()
+if os.fork() == 0:
+    print(json.dumps(lines(1000)), flush=True)
+    os._exit(0)
+os.wait()
 """
 
 
 def traced(variables):
-    """Run the program; return the lines after the exchange, the notes of the error, and the lines at the end."""
+    """Run the program; return what it prints."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         env=variables,
@@ -84,7 +89,7 @@ def variables(monkeypatch):
 
 
 def test_all_kinds_are_recorded_in_order(variables):
-    exchanged, notes, at_end = traced(variables("net,gate,kept"))
+    exchanged, notes, at_end, in_child = traced(variables("net,gate,kept"))
     text = "\n".join(exchanged)
     for part in (
         "dialed",
@@ -105,20 +110,21 @@ def test_all_kinds_are_recorded_in_order(variables):
     (note,) = notes
     assert note.startswith("trace (UTC), the newest event last:\n")
     assert "cannot be read" in note
+    assert in_child == ["no event of net, gate, kept"]
 
 
 def test_a_kind_is_recorded_without_the_others(variables):
-    exchanged, _, at_end = traced(variables("gate"))
+    exchanged, _, at_end, _ = traced(variables("gate"))
     assert {line.split()[2] for line in (*exchanged, *at_end)} == {"gate"}
-    exchanged, notes, at_end = traced(variables("kept"))
+    exchanged, notes, at_end, _ = traced(variables("kept"))
     assert exchanged == ["no event of kept"]
     assert {line.split()[2] for line in at_end} == {"kept"}
     assert len(notes) == 1
 
 
 def test_nothing_is_recorded_unless_it_is_asked_for(variables):
-    assert traced(variables("")) == [[], [], []]
-    assert traced(variables("off")) == [[], [], []]
+    assert traced(variables("")) == [[], [], [], []]
+    assert traced(variables("off")) == [[], [], [], []]
 
 
 @pytest.mark.parametrize(
