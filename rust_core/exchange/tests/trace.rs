@@ -10,7 +10,7 @@ use bytes::Bytes;
 use common::{Env, RECORD_LIMIT, nothing, wait_until};
 use headgate_exchange::{
     Alignment, Barrier, BytesWriter, CheckpointId, CheckpointOptions, CheckpointedInput,
-    ExchangeError, Record, RecordReader,
+    ExchangeError, InputGate, Record, RecordReader,
 };
 use headgate_record::Selector;
 use headgate_trace::{Event, Kind};
@@ -66,7 +66,7 @@ fn exchange() {
         CheckpointOptions { alignment: Alignment::Aligned, snapshot: Bytes::from_static(b"where") };
     let barrier = Barrier { id: CheckpointId(1), timestamp: 0, options };
     let (spanning, copies) = (consumer.0.spanning_options(), Arc::clone(consumer.0.copies()));
-    let mut reader = RecordReader::new(Arc::clone(&gate), None, spanning, copies);
+    let mut reader = RecordReader::new(Arc::<InputGate>::clone(&gate), None, spanning, copies);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for number in 0..200 {
