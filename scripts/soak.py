@@ -218,6 +218,13 @@ PARTS = (
         ),
     ),
     Part(
+        "preview-spark",
+        "names of PySpark and Spark that are no public API, and workers, with the newest preview of PySpark",
+        ("scripts/preview_spark.sh", "tests/spark/test_spark_internals.py"),
+        3,
+        (*SPARK, "scripts/preview_spark.sh"),
+    ),
+    Part(
         "comet",
         "exchanges on Spark with Comet, which reads and shuffles otherwise; the bench beside it and beside Sail",
         ("scripts/comet.sh", "tests/soak/comet"),

@@ -7,10 +7,11 @@ FLOORS = {
     "record": {"record", "protocol"},
     "tls": {"tls"},
     "failpoint": {"failpoint"},
-    "net": {"net", "memory", "protocol", "tls", "failpoint"},
-    "exchange": {"exchange", "record", "net", "memory", "protocol", "tls", "failpoint"},
+    "trace": {"trace"},
+    "net": {"net", "memory", "protocol", "tls", "failpoint", "trace"},
+    "exchange": {"exchange", "record", "net", "memory", "protocol", "tls", "failpoint", "trace"},
     "state": {"state", "memory"},
-    "bindings": {"bindings", "exchange", "record", "state"},
+    "bindings": {"bindings", "exchange", "record", "state", "trace"},
     "fuzz": {"fuzz", "record", "protocol", "memory"},
 }
 
@@ -179,6 +180,7 @@ LEAVES = {
         "headgate.__version__",
         "headgate._closing",
         "headgate._group_size",
+        "headgate._native",
         "headgate._process",
         "headgate._text",
         "headgate.control.descriptors",

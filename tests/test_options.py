@@ -124,6 +124,7 @@ def test_the_defaults():
         "tls_ca": None,
         "tls_certificate": None,
         "tls_key": None,
+        "trace": "off",
     }
     assert set(options.sources.values()) == {"default"}
     assert describe("segment_size", options["segment_size"]) == "256k"

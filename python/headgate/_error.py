@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Self
 
 
@@ -16,6 +16,10 @@ _OPTION: Final = re.compile(
     r"([?&](?:\w*(?:secret|password|credential)\w*|account_key|sas_token|session_token|sig)=)[^&\s'\"]+",
     re.IGNORECASE,
 )
+
+
+#: Begin of the note of :meth:`HeadgateError.with_trace`.
+_TRACE: Final = "trace (UTC), the newest event last:"
 
 
 class HeadgateWarning(UserWarning):
@@ -89,6 +93,17 @@ class HeadgateError(Exception):
             self.cause_text = text
             self.add_note(f"caused by:\n{text}")
         return self
+
+    def with_trace(self, lines: Sequence[str]) -> Self:
+        """Add the last native events of this process as a note; return self."""
+        self.add_note("\n".join([_TRACE, *lines]))
+        return self
+
+    @property
+    def trace_text(self) -> str:
+        """The note with the last native events of the process in which the error happened, or ``""``."""
+        notes = getattr(self, "__notes__", ())
+        return next((note for note in notes if note.startswith(_TRACE)), "")
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the fields, the notes and the cause as text, because tracebacks do not pickle."""

@@ -28,6 +28,9 @@ def key_groups(keys: Any, max_parallelism: int) -> pa.UInt32Array:
 def is_reserved_event(name: str) -> bool:
     """Return True for the name of an event that is not the user's, such as ``EndOfData(Drain)``."""
 
+def trace_events(most: int) -> tuple[list[str], list[tuple[float, str, str]], int]:
+    """Return the recorded kinds, the newest events with their epoch seconds and kinds, and the number of others."""
+
 def write_kept_indexes(pages: str, has_pages: bool, indexes: Sequence[tuple[int, bytes]]) -> None:
     """Write the indexes of a producer to a file beside its pages."""
 

@@ -26,6 +26,7 @@ Kind = Literal[
     "schema",
     "size",
     "timeout",
+    "words",
 ]
 
 
@@ -62,7 +63,7 @@ class Option:
         scopes: the calls that take the option.
         minimum: smallest value in a user's notation.
         maximum: largest value in a user's notation.
-        choices: the values of a choice; of another kind, the words that it takes besides.
+        choices: the values of a choice, or the words; of another kind, the words that it takes besides.
         former: values that it took once -> what to do instead.
         since: the first version that has the option.
         call_only: True if a conf or an environment variable cannot hold the value.
@@ -97,6 +98,8 @@ class Option:
         choices = " or ".join(f'"{choice}"' for choice in self.choices)
         if self.kind == "choice":
             return choices
+        if self.kind == "words":
+            return f'"{self.choices[0]}", or some of {", ".join(self.choices[1:])} with commas between them'
         return f"{self._limits} or {choices}" if choices else self._limits
 
     @property
@@ -283,6 +286,12 @@ _TABLE: Final = {
         "pages in shared memory, without TCP; if that is impossible, they use TCP. With off they "
         "always use TCP. A batch that a reader keeps holds a segment of the writer too, up to half "
         "of the writer's pool; further pages are copied as over TCP."
+    ),
+    Option("trace", "words", "off", _BOTH, choices=("off", "net", "gate", "kept")): (
+        "The events that a process keeps of its connections (net), of the readers of gates and "
+        "their checkpoints (gate) and of pages in files (kept): the newest 4,096, which errors, "
+        "the doctor and the report show. See docs/seeing.md. The option of the newest environment "
+        "holds for its process."
     ),
     Option("batch_bytes", "size", "0", _EXCHANGE, minimum="0", maximum="1g"): (
         "Copies the pages that wait for a consumer together into batches of up to this size; 0 "

@@ -168,8 +168,19 @@ def _read(option: Option, raw: Any) -> Any:
         return raw
     if option.kind == "choice":
         raise ValueError("not one of its values")
+    if option.kind == "words":
+        return _several(option, raw)
     parser = _PARSERS.get(option.kind)
     return raw if parser is None else parser(raw)
+
+
+def _several(option: Option, raw: Any) -> str:
+    """Return words that stand together, in the order of the option; its first choice stands alone."""
+    names = raw.replace(" ", "").split(",") if isinstance(raw, str) else [raw]
+    together = option.choices[1:]
+    if wrong := [name for name in names if name not in together]:
+        raise ValueError(f"no list of {', '.join(together)}: it has {wrong[0]!r}")
+    return ",".join(name for name in together if name in names)
 
 
 def _find(

@@ -44,6 +44,8 @@ class TaskOptions(TypedDict, total=False):
     tls_ca: str | PathLike[str] | None
     tls_certificate: str | PathLike[str] | None
     tls_key: str | PathLike[str] | None
+    #: ``"off"``, or some of ``"net,gate,kept"``.
+    trace: str | None
 
 
 class EnvironmentOptions(TaskOptions, total=False):

@@ -72,7 +72,7 @@ def actor(made, number, answer, **here):
 
 def polite(message):
     """Answer as a task does that has found nothing wrong."""
-    exchanged = {"rate": 1.0, "link": "tcp", "error": "", "code": ""}
+    exchanged = {"rate": 1.0, "link": "tcp", "error": "", "code": "", "trace": ["opened"]}
     dialed = {"errors": [], "at": time.time(), "took": 0.0}
     return dialed if message.kind == "DIAL" else exchanged
 
@@ -245,7 +245,7 @@ ERRORS = st.lists(st.tuples(st.integers(-1, 3), st.text(max_size=3)), max_size=3
 def test_any_answers_of_a_member_give_pairs(at, rate, refused, word):
     fields = {
         "DIAL": {"errors": refused, "at": at, "took": 0.0},
-        "EXCHANGE": {"rate": rate, "link": word, "error": word, "code": word},
+        "EXCHANGE": {"rate": rate, "link": word, "error": word, "code": word, "trace": [word]},
     }
     with listening() as made:
         actor(made, 0, lambda question: fields[question.kind], executor=word)

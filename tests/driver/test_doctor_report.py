@@ -71,6 +71,7 @@ def test_json_has_a_version_and_survives_a_round_trip():
             {"code": "HG-3003", "level": "ok", "check": "headgate", "summary": OK.summary, "remedy": ""},
             {"code": "HG-3007", "level": "fail", "check": "pairs", "summary": FAIL.summary, "remedy": FAIL.remedy},
         ],
+        "traces": {},
     }  # fmt: skip
 
 

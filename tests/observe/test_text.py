@@ -53,31 +53,8 @@ def test_json_and_arrow_have_everything(stats):
     assert run_of().to_arrow().num_rows == 0
 
 
-def test_the_text_of_a_snapshot(stats):
-    lines = str(replace(stats, splits_done=3, file_bytes=5_000)).split("\n")
-    assert lines[0] == "headgate exchange 7878, run 1: running after 10.0 s"
-    assert lines[1].startswith(
-        "  1.5K rows  15.0 kB  150 rows/s  1.5 kB/s  1 producers  2 consumers"
-    )
-    assert lines[2:5] == [
-        "  splits done: 3",
-        "  kept: 5.0 kB in files",
-        "  map 1  reduce 2/2",
-    ]
-    assert lines[8] == (
-        "  reduce   idle  50 %  busy  50 %  (10.0 s)  blocked   0 %  (task 0: 97 % busy)"
-    )
-    assert lines[10] == (
-        "  slowest: reduce 0 is busy 97 %, the others at most 3 %; it got 92 % of the rows"
-    )
-    assert lines[11].startswith("  may help: ")
-    assert len(lines) == 12
-
-
-def test_the_text_before_anybody_has_told_anything():
-    stats = run_of(consumers_total=2)
-    assert str(stats).split("\n")[2:] == ["  kept: 0 B in files", "  reduce 0/2"]
-    assert "<table>" not in stats._repr_html_()
+def test_html_before_anybody_has_told_anything():
+    assert "<table>" not in run_of(consumers_total=2)._repr_html_()
 
 
 def test_html_escapes_what_users_named(stats):

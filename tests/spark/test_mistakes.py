@@ -8,6 +8,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from pyspark.sql import functions
+from tests.kit import stored
 from tests.kit.masters import PYSPARK, in_modes
 
 import headgate as hg
@@ -19,9 +20,8 @@ from headgate.testing import check, run
 
 pytestmark = in_modes("auto")
 
-PROMPT = ">>> "
-_, *BLOCKS = (Path(__file__).parent / "mistakes.txt").read_text("utf-8").split(f"\n{PROMPT}")
-MISTAKES = [block.rstrip("\n").split("\n", 1) for block in BLOCKS]
+FILE = Path(__file__).parent / "mistakes.txt"
+MISTAKES = stored.stored(FILE)
 
 TABLE = pa.table({"user": ["ann", "bob"], "at": [1, 2], "x": [0.5, 1.5]})
 SCHEMA = pa.schema(
@@ -95,12 +95,7 @@ def said(code, names):
     PYSPARK < (4, 3), reason="some texts name types that Spark 4.0 and pandas 2 do not have"
 )
 def test_a_hundred_mistakes(names):
-    wrong = []
-    for code, expected in MISTAKES:
-        text = said(code, names)
-        if text != expected:
-            wrong.append(f"{PROMPT}{code}\n{text}\n--- not\n{expected}")
-    assert wrong == [], "\n\n".join(wrong)
+    stored.check(FILE, lambda code: said(code, names))
 
 
 def test_each_says_what_to_do():

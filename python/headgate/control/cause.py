@@ -112,13 +112,16 @@ class Cause:
         """Return the cause for an exception, with the traceback of the original error."""
         if isinstance(error, errors.HeadgateError):
             origin = error.__cause__
+            text = text or error.cause_text or ("" if origin is None else traceback_of(origin))
+            if error.trace_text not in text:
+                text = f"{text}\n{error.trace_text}".lstrip("\n")
             return cls(
                 error.code or errors.InternalError.code,
                 error.summary,
                 error.asked,
                 error.have,
                 error.remedy,
-                text or error.cause_text or ("" if origin is None else traceback_of(origin)),
+                text,
                 where,
             )
         summary = f"{type(error).__name__}: {message_of(error)}"

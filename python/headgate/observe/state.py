@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from headgate.errors import OptionError
+from headgate.observe.trace import IN_REPORT, lines
 
 if TYPE_CHECKING:
     import os
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     Source = Callable[[], State]
 
 #: Version of the form of a state and of a run. It grows with each change.
-SCHEMA_VERSION: Final = 11
+SCHEMA_VERSION: Final = 12
 #: Parts of a task's time.
 TIMES: Final = ("input_ms", "function_ms", "emit_ms", "blocked_ms")
 #: Parts of a stage's time.
@@ -43,7 +44,13 @@ def state_of(runs: list[dict[str, Any]], now: float | None = None) -> dict[str, 
     from headgate import __version__  # noqa: PLC0415 - loads the native module
 
     at = round(time.time() if now is None else now, 3)
-    return {"schema_version": SCHEMA_VERSION, "headgate": __version__, "now": at, "runs": runs}
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "headgate": __version__,
+        "now": at,
+        "runs": runs,
+        "trace": lines(IN_REPORT),
+    }
 
 
 def state_in(data: bytes, place: str | os.PathLike[str]) -> dict[str, Any]:

@@ -37,6 +37,7 @@ impl Environment {
         process: Option<[u8; 16]>,
     ) -> PyResult<Self> {
         let config = Options(options).config(secret, exchange, run, epoch, process)?;
+        crate::trace::set(&options.get_item("trace")?.extract::<String>()?);
         let inner = blocking(py, |_| ShuffleEnvironment::new(config))?;
         Ok(Self { inner: Arc::new(inner) })
     }

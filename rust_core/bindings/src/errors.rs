@@ -41,7 +41,12 @@ impl Report {
         let Self { code, summary, asked, have, remedy } = self;
         let details = PyDict::new(py);
         let made = py.import("headgate.errors").and_then(|errors| {
-            errors.getattr("from_code")?.call1((code, summary, asked, have, remedy, details))
+            let from_code = errors.getattr("from_code")?;
+            let error = from_code.call1((code, summary, asked, have, remedy, details))?;
+            if !headgate_trace::recorded().is_empty() {
+                py.import("headgate.observe.trace")?.getattr("note")?.call1((&error,))?;
+            }
+            Ok(error)
         });
         match made {
             Ok(error) => PyErr::from_value(error),

@@ -28,6 +28,7 @@ fn in_parent() {
 #[pyfunction]
 fn in_child() {
     after_fork_in_child();
+    headgate_trace::clear();
 }
 
 /// Makes Python call the functions in each `os.fork` of this process and its children.

@@ -28,6 +28,7 @@ mod schema;
 mod state;
 mod stats;
 mod tls;
+mod trace;
 mod union;
 mod values;
 mod writer;
@@ -65,6 +66,8 @@ mod _native {
     use crate::state::{Chains, KeyIndex, StateMemory, TimeQueue};
     #[pymodule_export]
     use crate::tls::{TlsEndpoint, TlsSession, self_signed_certificate};
+    #[pymodule_export]
+    use crate::trace::trace_events;
     #[pymodule_export]
     use crate::union::UnionInputGate;
     #[pymodule_export]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use headgate_protocol::{Frame, PartitionRequest};
+use headgate_trace::{Event, Kind, record};
 
 use crate::borrowing::Borrowing;
 use crate::channel::{Channel, UpstreamMessage};
@@ -45,6 +46,7 @@ impl PartitionRequestClient {
     /// Announces all credit that the channel has gathered.
     pub(crate) fn announce(&mut self, channel: &dyn Channel, outbox: &mut Outbox) {
         if let Some(credit) = channel.take_credit() {
+            record(Kind::Net, || Event::Granted { channel: channel.id().0, credits: credit.get() });
             let frame = Frame::AddCredit { credit, channel: channel.id() };
             self.send(Message::Frame(frame), outbox);
         }

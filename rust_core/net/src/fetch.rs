@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use headgate_memory::Buffer;
 use headgate_protocol::{BufferHeader, ChannelId, DataType, Frame, LentBuffer};
+use headgate_trace::{Event, Kind, record};
 
 use crate::borrowing::Borrowing;
 use crate::channel::{Channel, Target};
@@ -82,6 +83,7 @@ impl Fetch {
                 }
             }
             Frame::BacklogAnnouncement { backlog, channel } => {
+                record(Kind::Net, || Event::Backlog { channel: channel.0, buffers: backlog.get() });
                 if let Some(channel) = self.channels.get(&channel) {
                     channel.on_backlog(backlog);
                 }

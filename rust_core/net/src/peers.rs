@@ -11,6 +11,7 @@ use std::time::Instant;
 use mio::net::TcpStream;
 
 use headgate_protocol::{ChannelId, Frame, HEARTBEAT_INTERVAL, HeartbeatMonitor};
+use headgate_trace::{Event, Kind, record, text};
 
 use crate::client::PartitionRequestClient;
 use crate::connection::Connection;
@@ -61,6 +62,11 @@ fn does_not_read(own: usize, kept: usize, peer: SocketAddr) -> ConnectionError {
          together may have {KEPT_LIMIT}"
     );
     peer_error::protocol(&detail, peer)
+}
+
+/// Records the end of a connection while the environment ends.
+fn record_close(connection: usize, peer: SocketAddr) {
+    record(Kind::Net, || Event::Closed { connection, peer });
 }
 
 impl<L: Link> Peers<L> {
@@ -218,6 +224,7 @@ impl<L: Link> Peers<L> {
         let stream = self.link.dial(peer, token, dial.tries_same_host).map_err(failed)?;
         let connection = Connection::dial(token, stream, dial, client, &self.context)?;
         self.connections.insert(token, connection);
+        record(Kind::Net, || Event::Dialed { connection: token, peer });
         Ok(())
     }
 
@@ -255,8 +262,9 @@ impl<L: Link> Peers<L> {
         let source = if stream.is_same_host() { Source::SameHost } else { Source::of(peer.ip()) };
         if let Ok(connection) = Connection::accept(token, stream, peer, &self.context, now) {
             self.connections.insert(token, connection);
+            record(Kind::Net, || Event::Accepted { connection: token, peer });
             let closed = self.newcomers.came(token, source);
-            closed.and_then(|token| self.connections.remove(&token));
+            self.make_room(closed);
         }
     }
 
@@ -285,7 +293,14 @@ impl<L: Link> Peers<L> {
         // Only now, since one that would be closed may have proved itself in this round.
         for token in named {
             let closed = self.newcomers.named(token);
-            closed.and_then(|token| self.connections.remove(&token));
+            self.make_room(closed);
+        }
+    }
+
+    /// Closes a connection whose peer has not proved itself, since there are too many of them.
+    fn make_room(&mut self, closed: Option<usize>) {
+        if let Some(connection) = closed.and_then(|token| self.connections.remove(&token)) {
+            connection.record_end("closed to make room for others");
         }
     }
 
@@ -391,9 +406,13 @@ impl<L: Link> Peers<L> {
         fail_point!("connection.ended");
         self.close(&mut connection);
         if let Some(redial) = connection.redial(cause, now) {
+            let peer = redial.dial.peer;
+            let again = || Event::DialedAgain { connection: token, peer, cause: text(cause) };
+            record(Kind::Net, again);
             self.redials.insert(token, redial);
             return;
         }
+        connection.record_end(cause);
         self.forget(token, connection.peer());
         let outstanding = connection.disconnected(cause);
         self.watch(token, outstanding);
@@ -447,6 +466,7 @@ impl<L: Link> Peers<L> {
         }
         for token in ended {
             if let Some(mut connection) = self.connections.remove(&token) {
+                record_close(token, connection.peer());
                 self.close(&mut connection);
             }
         }
@@ -458,6 +478,7 @@ impl<L: Link> Peers<L> {
             && connection.transport.is_readable()
             && connection.read(&self.context, now).is_err()
         {
+            record_close(token, connection.peer());
             self.connections.remove(&token);
         }
     }

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use headgate_protocol::{ChannelId, Frame, Generation, Next, PartitionRequest, SendQueue};
+use headgate_trace::{Event, Kind, record};
 
 use crate::context::Context;
 use crate::error::{ConnectionError, Result};
@@ -106,7 +107,11 @@ impl Serve {
                     return Ok(());
                 };
                 fail_point!("credit.granted", text => return Err(text));
-                let Available { next, .. } = reader.view.look().unwrap_or(Available::NOTHING);
+                let Available { next, backlog } = reader.view.look().unwrap_or(Available::NOTHING);
+                record(Kind::Net, || {
+                    let (connection, channel) = (self.connection, channel.0);
+                    Event::Credited { connection, channel, credits: credit.get(), backlog }
+                });
                 self.queue.grant(channel, credit, next).map_err(|error| error.to_string())?;
                 self.on_credit(channel);
             }
@@ -344,6 +349,11 @@ impl Serve {
                 }
             }
         }
+    }
+
+    /// Returns true once the consumer has said goodbye.
+    pub(crate) fn has_goodbye(&self) -> bool {
+        self.goodbye
     }
 
     /// Ends all channels: their consumer is done after a goodbye, and lost without one.

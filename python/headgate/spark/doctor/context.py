@@ -85,6 +85,7 @@ class Crew:
         busy: executors whose task Spark started on another one.
         pairs: all pairs, measured or not.
         is_alone: True if the pairs are two processes of the only executor.
+        traces: executor -> the last native events of its process.
     """
 
     driver: str = ""
@@ -94,6 +95,7 @@ class Crew:
     busy: tuple[str, ...] = ()
     pairs: Sequence[Pair] = ()
     is_alone: bool = False
+    traces: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,6 +198,7 @@ def examine(
         busy=tuple(name for name in busy if name not in joined),
         pairs=rounds.run(),
         is_alone=invited.is_alone,
+        traces=rounds.traces,
     )
     return crew, rounds.clocks
 
@@ -243,6 +244,7 @@ class _Rounds:
 
     Attributes:
         clocks: executor -> seconds by which its clock is ahead, and half of the time that its answer travelled.
+        traces: executor -> the last native events of its process, if it records any.
     """
 
     def __init__(
@@ -253,6 +255,7 @@ class _Rounds:
         self._size = size
         self._deadline = deadline
         self.clocks: dict[str, tuple[float, float]] = {}
+        self.traces: dict[str, Sequence[str]] = {}
         #: By the numbers of writer and reader.
         self._pairs: dict[tuple[int, int], Pair] = {}
 
@@ -320,6 +323,10 @@ class _Rounds:
             self._members[at].peer: Message("EXCHANGE", values) for at, values in fields.items()
         }
         answers = self._connections.ask(questions, time.monotonic() + seconds + _LATE)
+        for at in fields:
+            answer = answers.get(self._members[at].peer)
+            if answer is not None and answer.message["trace"]:
+                self.traces[self._members[at].name] = answer.message["trace"]
         for writer, reader in pairs:
             answer = answers.get(self._members[reader].peer)
             if answer is not None:

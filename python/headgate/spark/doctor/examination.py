@@ -12,6 +12,7 @@ from headgate import _options
 from headgate._directories import local_directories
 from headgate._option_table import CONF_PREFIX, TASK_OPTIONS, TLS_OPTIONS
 from headgate.errors import InternalError, OptionError
+from headgate.observe.trace import IN_DOCTOR, lines
 from headgate.spark.confs import context_confs, session_confs
 from headgate.spark.doctor.checks import CHECKS
 from headgate.spark.doctor.context import Context, Crew, Facts
@@ -41,8 +42,9 @@ def of_this_machine(checks: Sequence[Check] = CHECKS) -> Report:
     directories = local_directories() or (tempfile.gettempdir(),)
     options = _options.resolve("environment", {})
     context = Context(driver=Facts(facts(directories, {})), options=options)
-    findings = findings_of(context, checks)
-    return Report(headgate.__version__, "this machine", 0, time.monotonic() - begin, findings)
+    findings, seconds = findings_of(context, checks), time.monotonic() - begin
+    traces = {"this process": lines(IN_DOCTOR)}
+    return Report(headgate.__version__, "this machine", 0, seconds, findings, traces)
 
 
 def findings_of(context: Context, checks: Sequence[Check]) -> tuple[Finding, ...]:
@@ -120,7 +122,8 @@ class Examination:
             self._note(InternalError.code, "examination", error)
         findings = (*self.step_findings, *findings_of(context, self.checks))
         seconds = time.monotonic() - begin
-        return Report(headgate.__version__, context.master, len(there), seconds, findings)
+        traces = {"driver": lines(IN_DOCTOR), **(context.crew.traces if context.crew else {})}
+        return Report(headgate.__version__, context.master, len(there), seconds, findings, traces)
 
     def _note(self, code: str, step: str, error: Exception) -> None:
         summary = f"this step failed: {type(error).__name__}: {error}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from html import escape
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from headgate.errors import from_code
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from headgate.errors import HeadgateError
 
 #: ``ok``: nothing to do. ``warn``: an exchange may be slow or fail, or the fact is unknown. ``fail``: it will not work.
@@ -24,6 +26,8 @@ _COLUMNS: Final = 100
 _MARGIN: Final = 27
 #: Most characters of a sentence: error texts come from outside.
 _LONGEST: Final = 600
+#: Most processes whose traces are printed.
+_TRACES: Final = 8
 _STYLE: Final = "text-align:left;vertical-align:top;padding:2px 8px"
 
 
@@ -60,6 +64,7 @@ class Report:
         executors: number of executors that Spark named.
         seconds: how long it took.
         findings: in the order of the checks.
+        traces: process -> its last native events, as lines; for each that records any.
     """
 
     headgate: str
@@ -67,6 +72,7 @@ class Report:
     executors: int
     seconds: float
     findings: tuple[Finding, ...]
+    traces: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def level(self) -> Level:
@@ -89,7 +95,7 @@ class Report:
                 raise finding.error()
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values: ``schema_version``, the attributes, ``level``, ``exit_code``, and a dict per finding."""
+        """Return plain values: ``schema_version``, the attributes, ``level``, ``exit_code``, a dict per finding."""
         return {
             "schema_version": SCHEMA_VERSION,
             "headgate": self.headgate,
@@ -99,6 +105,7 @@ class Report:
             "level": self.level,
             "exit_code": self.exit_code,
             "findings": [asdict(finding) for finding in self.findings],
+            "traces": {process: list(lines) for process, lines in self.traces.items() if lines},
         }
 
     def __str__(self) -> str:
@@ -114,10 +121,10 @@ class Report:
                 lines.append(" " * _MARGIN + "-> " + wrapped[0])
                 lines += [" " * (_MARGIN + 3) + line for line in wrapped[1:]]
         lines.append(self._verdict())
-        return "\n".join(lines)
+        return "\n".join(lines + self._traces())
 
     def _repr_html_(self) -> str:
-        rows = "".join(_row(finding) for finding in self.findings)
+        rows, traces = "".join(map(_row, self.findings)), "\n".join(self._traces())
         head = "".join(
             f'<th scope="col" style="{_STYLE}">{name}</th>'
             for name in ("level", "code", "check", "finding", "what to do")
@@ -126,6 +133,7 @@ class Report:
             f"<table><caption>{escape(printable(self._title()))}</caption>"
             f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
             f"<p>{escape(self._verdict().strip())}</p>"
+            + (f"<pre>{escape(traces)}</pre>" if traces else "")
         )
 
     def _title(self) -> str:
@@ -133,6 +141,21 @@ class Report:
         return (
             f"headgate doctor {self.headgate} · {self.master} · {executors} · {self.seconds:.1f} s"
         )
+
+    def _traces(self) -> list[str]:
+        """Return the traces of the first processes as lines."""
+        traced = {process: lines for process, lines in self.traces.items() if lines}
+        shown: list[str] = []
+        for process in list(traced)[:_TRACES]:
+            shown.append(_cut(f" trace of {printable(process)} (UTC), the newest event last"))
+            for line in traced[process]:
+                shown += wrap(
+                    printable(line), _COLUMNS, initial_indent="  ", subsequent_indent="    "
+                )
+        if len(traced) > _TRACES:
+            more = _count(len(traced) - _TRACES, "more process")
+            shown.append(f" traces of {more} are in the JSON")
+        return shown
 
     def _levels(self) -> list[Level]:
         return [finding.level for finding in self.findings]
@@ -152,7 +175,7 @@ def printable(text: str) -> str:
 
 
 def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}{'e' * noun.endswith('s')}s"
 
 
 def _cut(text: str, most: int = _COLUMNS) -> str:

@@ -19,6 +19,7 @@ import headgate as hg
 from headgate.control.connection import WorkerConnection
 from headgate.control.messages import Message
 from headgate.errors import CoordinatorError, HeadgateError
+from headgate.observe.trace import IN_DOCTOR, lines
 from headgate.spark.doctor.probe import executor_id
 from headgate.spark.doctor.wire import ANSWERS, CODEC
 
@@ -108,7 +109,9 @@ class _Peer:
             at, begin = time.time(), time.monotonic()
             errors = _dialed(question["peers"], begin + question["seconds"])
             return {"errors": errors, "at": at, "took": time.monotonic() - begin}
-        return {"rate": None, "link": "", "error": "", "code": "", **self._exchanged(question)}
+        measured = self._exchanged(question)
+        nothing = {"rate": None, "link": "", "error": "", "code": ""}
+        return {**nothing, **measured, "trace": lines(IN_DOCTOR)}
 
     def _exchanged(self, message: Message) -> dict[str, Any]:
         """Write the rows for one peer in a thread while reading those of another one."""

@@ -43,6 +43,8 @@ CODEC: Final = Codec(
             "link": shapes.text,
             "error": shapes.text,
             "code": shapes.text,
+            # the last native events of the process
+            "trace": shapes.many(shapes.text),
         },
     },
     # A list of a thousand executors with their addresses fits.

@@ -75,7 +75,9 @@ def rows_of(exchange: ExchangeExplained) -> Iterator[tuple[str, str]]:
         yield "not", f"{_MODES[other.mode]}: {other.why}"
     for input_ in exchange.inputs:
         yield from _input(input_, several=len(exchange.inputs) > 1)
-    yield "partitions", f"{_number(exchange.partitions.number)}: {exchange.partitions.why}"
+    partitions = exchange.partitions
+    number = "unknown" if partitions.number is None else f"{partitions.number:,}"
+    yield "partitions", f"{number}: {partitions.why}"
     for copied in exchange.copies:
         yield "copied", f"{copied.step}: {names(copied.columns)}: {copied.why}"
     for sentence in exchange.in_place:
@@ -142,7 +144,9 @@ def _input(input_: InputExplained, *, several: bool) -> Iterator[tuple[str, str]
         yield label, f"Spark reads it: {input_.spark_reads}"
     if input_.why_apart:
         yield label, f"Spark takes it through the JVM: {input_.why_apart}"
-    yield label, f"{_number(input_.producers.number)} producers: {input_.producers.why}"
+    producers = input_.producers
+    number = "unknown number of" if producers.number is None else f"{producers.number:,}"
+    yield label, f"{number} producers: {producers.why}"
     yield label, f"placed {input_.placed}"
     if input_.sort_within:
         yield label, f"sorted within partitions by {names(input_.sort_within)}"
@@ -156,7 +160,3 @@ def _read(input_: InputExplained) -> str:
         else f"{size(input_.bytes)} by Spark's estimate"
     )
     return f"{what}, {amount}"
-
-
-def _number(number: int | None) -> str:
-    return "unknown number of" if number is None else f"{number:,}"

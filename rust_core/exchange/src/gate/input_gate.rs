@@ -10,6 +10,7 @@ use headgate_memory::Process;
 use headgate_net::UpstreamMessage;
 use headgate_protocol::DataType;
 use headgate_record::Event;
+use headgate_trace::{Event as Trace, Kind, record, text};
 
 use crate::error::{ExchangeError, Interrupt, Result};
 use crate::gate::channel::{InputChannel, More, Taken};
@@ -182,6 +183,8 @@ impl InputGate {
     /// Fails the gate and wakes its reader. The first cause is kept.
     pub fn fail(&self, cause: ExchangeError) {
         self.queue.change(|state| {
+            let gate = state.idle.gate();
+            record(Kind::Gate, || Trace::Failed { gate, cause: text(&cause) });
             state.failure.get_or_insert(cause);
         });
     }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use headgate_protocol::KeptTable;
+use headgate_trace::{Event, Kind, record, text};
 
 use crate::error::{ExchangeError, Result};
 
@@ -44,6 +45,13 @@ impl KeptFile {
     /// # Errors
     /// [`ExchangeError::KeptFile`]: the file is gone. [`ExchangeError::Integrity`]: it is damaged.
     pub fn read(&self, subpartition: u32) -> Result<Option<(Vec<u8>, Option<PathBuf>)>> {
+        self.find(subpartition).inspect_err(|error| {
+            let file = self.path.display();
+            record(Kind::Kept, || Event::Unreadable { file: text(file), cause: text(error) });
+        })
+    }
+
+    fn find(&self, subpartition: u32) -> Result<Option<(Vec<u8>, Option<PathBuf>)>> {
         let mut file = File::open(&self.path).map_err(|error| self.io(error))?;
         let mut head = vec![0; KeptTable::PREFIX_LEN];
         file.read_exact(&mut head).map_err(|error| self.io(error))?;

@@ -10,6 +10,7 @@ use arrow_buffer::{Buffer as ArrowBuffer, MutableBuffer};
 use bytes::Bytes;
 use headgate_memory::{Buffer, MappedFile};
 use headgate_protocol::{DataType, KeptBlock, KeptIndex, Next, Sequence, crc32c};
+use headgate_trace::{Event, Kind, record, text};
 
 use crate::aligned::Aligned;
 use crate::error::{ExchangeError, Result};
@@ -100,7 +101,9 @@ impl Reading {
         let Some(block) = self.blocks.get(self.next).copied() else {
             return Ok(None);
         };
-        let bytes = self.bytes_of(&block)?;
+        let bytes = self.bytes_of(&block).inspect_err(|error| {
+            record(Kind::Kept, || Event::Unreadable { file: text(&self.name), cause: text(error) });
+        })?;
         let buffer = match block.plain_len {
             Some(plain_len) => Buffer::of_compressed(bytes.clone(), plain_len as usize),
             None => Buffer::from(bytes.clone()),
@@ -115,6 +118,11 @@ impl Reading {
     /// Gives up the mapping. Buffers that were read keep theirs.
     pub(crate) fn unmap(&mut self) {
         self.mapped = None;
+    }
+
+    fn record_opened(&self, offset: u64, end: u64) {
+        let file = || text(&self.name);
+        record(Kind::Kept, || Event::Mapped { file: file(), offset, bytes: end - offset });
     }
 
     fn damaged(&self, detail: String) -> ExchangeError {
@@ -165,6 +173,7 @@ impl Reading {
         }
         match MappedFile::open(file, block.offset, to) {
             Ok(mapped) => {
+                self.record_opened(block.offset, to);
                 let bytes = in_mapping(&mapped, block).ok_or(io::ErrorKind::UnexpectedEof)?;
                 self.mapped = Some(mapped);
                 Ok(bytes)
@@ -172,6 +181,7 @@ impl Reading {
             Err(error) if error.kind() == io::ErrorKind::OutOfMemory => {
                 let mut bytes = MutableBuffer::from_len_zeroed(block.len as usize);
                 file.read_exact_at(&mut bytes, block.offset)?;
+                self.record_opened(block.offset, block.offset + u64::from(block.len));
                 Ok(Bytes::from_owner(Aligned(bytes.into())))
             }
             Err(error) => Err(error),

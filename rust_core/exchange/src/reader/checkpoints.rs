@@ -12,6 +12,7 @@ use headgate_protocol::{
 };
 use headgate_record::Event;
 use headgate_record::event::Barrier;
+use headgate_trace::{Event as Trace, Kind, record, text};
 
 use crate::clock::{self, now};
 use crate::error::{ExchangeError, Result};
@@ -111,6 +112,7 @@ impl Checkpoints {
     ) -> Result<Option<Event>> {
         let effects = match event {
             Event::CheckpointBarrier(barrier) => {
+                record(Kind::Gate, || Trace::Barrier { channel, checkpoint: barrier.id.0 });
                 if self.aligning.is_none_or(|(newest, _)| barrier.id > newest) {
                     self.aligning = Some((barrier.id, bytes - self.event_bytes));
                 }
@@ -189,7 +191,10 @@ impl Checkpoints {
         match step {
             // The channel's own barrier has stopped the producer.
             CheckpointEffect::BlockConsumption { .. } => {}
-            CheckpointEffect::ResumeConsumption { channel } => input.resume_consumption(channel)?,
+            CheckpointEffect::ResumeConsumption { channel } => {
+                record(Kind::Gate, || Trace::Resumed { channel });
+                input.resume_consumption(channel)?;
+            }
             CheckpointEffect::ConvertToPriority { channel, sequence } => {
                 // False for a barrier that was read meanwhile.
                 input.convert_to_priority(channel, sequence)?;
@@ -281,6 +286,7 @@ impl Checkpoints {
         let persisted_bytes = states.iter().map(|(_, state)| state.payload_bytes()).sum();
         let states = states.into_iter().map(|(channel, state)| (channel, state.finish()));
         self.complete = Some((checkpoint, states.collect()));
+        record(Kind::Gate, || Trace::Aligned { checkpoint: checkpoint.0 });
         let began = self.aligning.filter(|(aligning, _)| *aligning == checkpoint);
         let bytes = reading.bytes - self.event_bytes;
         let bytes_in_alignment = began.map_or(0, |(_, before)| bytes - before);
@@ -294,6 +300,8 @@ impl Checkpoints {
         input: &dyn DataInput,
     ) -> Result<CheckpointNotice> {
         self.take_persisted(checkpoint, input)?;
+        let id = checkpoint.0;
+        record(Kind::Gate, || Trace::Aborted { checkpoint: id, reason: text(&reason) });
         Ok(CheckpointNotice::Aborted { checkpoint, reason })
     }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use headgate_memory::lock;
 use headgate_protocol::{KeptBlock, KeptIndex};
+use headgate_trace::{Event, Kind, record, text};
 
 use super::file::SpillFile;
 use super::index::Place;
@@ -94,6 +95,8 @@ impl KeptPartition {
         linked.map_err(|error| ExchangeError::KeptFile {
             path: path.display().to_string(),
             source: Arc::new(error),
-        })
+        })?;
+        record(Kind::Kept, || Event::Kept { file: text(path.display()) });
+        Ok(())
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use headgate_memory::{Buffer, GlobalPool, LocalPool, SEGMENT_ALIGNMENT, lock};
 use headgate_protocol::{Next, PartitionId, crc32c};
+use headgate_trace::{Event, Kind, record};
 
 use super::file::{Extent, SpillFile};
 use super::index::{Block, Index};
@@ -184,6 +185,7 @@ impl Store {
         fail_point!("spill.writes", text => return Err(ExchangeError::Aborted(text)));
         *region = file.write(*region, &pieces).map_err(|error| self.io("write", bytes, error))?;
         drop(used);
+        record(Kind::Kept, || Event::Spilled { pages: batch.len(), bytes });
         for ((lane, number, _), extent) in batch.iter().zip(extents) {
             // The batch holds the buffer too, so no segment returns to its pool under the lock.
             lock(&lane.index).written(*number, extent);

@@ -9,11 +9,13 @@ mod phase;
 mod pulse;
 mod transport;
 
+use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use headgate_protocol::{Frame, FrameDecoder, Limits, MAX_HANDSHAKE_LEN, Peer, Side};
+use headgate_trace::{Event, Kind, record, text};
 
 use crate::borrowing::Borrowing;
 use crate::client::PartitionRequestClient;
@@ -302,6 +304,8 @@ impl<S: Stream> Connection<S> {
         let is_same_host = self.transport.stream_mut().is_same_host();
         self.outbox.mask = peer.mask;
         self.counted = Some(Counted::new(&context.traffic, is_same_host));
+        let (connection, address) = (self.token, self.peer);
+        record(Kind::Net, || Event::Opened { connection, peer: address, same_host: is_same_host });
         let limits = Limits::for_segment(context.handshake.max_segment);
         let frames = |side| FrameReader::new(FrameDecoder::new(limits, side, peer.mask), now);
         self.phase = match &mut self.phase {
@@ -416,6 +420,15 @@ impl<S: Stream> Connection<S> {
         let was_same_host = self.transport.stream_mut().is_same_host();
         let (dial, at) = dialing.again(cause, was_same_host, now)?;
         Some(Redial { dial, at, client: std::mem::take(client), outbox: Outbox::default() })
+    }
+
+    /// Records the end of the connection in the trace. It is no loss if the consumer has said goodbye.
+    pub(crate) fn record_end(&self, cause: impl fmt::Display) {
+        let (connection, peer) = (self.token, self.peer);
+        record(Kind::Net, || match &self.phase {
+            Phase::Serving(serve, _) if serve.has_goodbye() => Event::Closed { connection, peer },
+            _ => Event::Lost { connection, peer, cause: text(cause) },
+        });
     }
 
     /// Ends all channels with this cause; returns the buffers that the peer may still read.
