@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headgate.stream.graph.call_rates import CallRate
+    from headgate.stream.graph.placement import OwnWorkers
 
 #: The class of the streams that calls return.
 StreamT = TypeVar("StreamT", bound="StreamCalls[Any]")
@@ -57,6 +58,7 @@ class StreamCalls(ABC, Generic[StreamT]):
         limits: BatchLimits = UNLIMITED,
         rate: CallRate | None = None,
         shared: Callable[[], Any] | None = None,
+        own: OwnWorkers | None = None,
     ) -> Node:
         """Add an operator behind this stream, or behind other outputs."""
         return self._graph.add(
@@ -71,6 +73,7 @@ class StreamCalls(ABC, Generic[StreamT]):
             limits=limits,
             rate=rate,
             shared=shared,
+            own=own,
         )
 
     def _then(self, *arguments: Any, **options: Any) -> StreamT:

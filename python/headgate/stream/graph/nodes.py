@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from headgate.source import Source, WatermarkStrategy
     from headgate.stream.graph.call_rates import CallRate
     from headgate.stream.graph.operator import Operator
+    from headgate.stream.graph.placement import OwnWorkers
 
 
 class Shipping(Enum):
@@ -74,6 +75,7 @@ class Node:
         has_windows: True if watermarks close its windows.
         rate: of its calls.
         shared: loads what its tasks in a process share; None for nothing.
+        own: workers of its own; None for those of the job.
     """
 
     uid: str
@@ -90,6 +92,7 @@ class Node:
     has_windows: bool = False
     rate: CallRate | None = None
     shared: Callable[[], Any] | None = None
+    own: OwnWorkers | None = None
 
 
 class StreamGraph:
