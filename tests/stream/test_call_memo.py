@@ -22,7 +22,7 @@ from headgate.errors import (
 )
 from headgate.source import NumberSequenceSource
 from headgate.stream import stream
-from headgate.stream.operators.calls.memo import DigestColumn
+from headgate.stream.operators.calls.digests import DigestColumn
 from headgate.stream.operators.calls.rows import DIGEST
 
 ROWS = pa.schema([("id", pa.int64()), ("user", pa.int64()), ("text", pa.string())])

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from headgate._arguments import function, refuse, span
 from headgate._kinds import kind_of
-from headgate.errors import StreamError
-from headgate.stream.api.checks import refuse_changes
+from headgate.stream.api.checks import refuse_added, refuse_changes
 from headgate.stream.graph.nodes import Edge, Shipping
-from headgate.stream.operators.calls.memo import DigestColumn
+from headgate.stream.operators.calls.digests import DigestColumn
 from headgate.stream.operators.calls.rows import DIGEST
 from headgate.stream.operators.stateless import MapOperator
 from headgate.stream.state.descriptors import StateTtlConfig
@@ -44,11 +43,7 @@ def check_memo(memo: Any, rows: pa.Schema, keys: tuple[str, ...]) -> DigestColum
     if memo is not True and not isinstance(memo, str) and not callable(memo):
         raise refuse("memo", memo, f"is {kind_of(memo)}", takes, _REMEDY)
     refuse_changes("map_async(memo=)", rows, "no memo=")
-    if DIGEST in rows.names:
-        raise StreamError(
-            f"map_async(memo=) of a stream with a column {DIGEST!r}, which it adds",
-            remedy="map() that gives the column another name",
-        )
+    refuse_added("map_async(memo=)", rows, [DIGEST])
     places = [column_index(rows, key) for key in keys]
     if memo is True:
         return DigestColumn(rows, range(len(rows)), places)

@@ -28,6 +28,7 @@ from headgate.stream.api.checks import (
     SHARED,
     check_call_column,
     own_workers,
+    refuse_added,
     refuse_changes,
 )
 from headgate.stream.api.stream_calls import StreamCalls, StreamT
@@ -324,13 +325,7 @@ def _check_order(ordered: Any, keys: tuple[str, ...], rows: pa.Schema, *, is_bat
 def _check_on_error(on_error: Any, rows: pa.Schema, schema: pa.Schema) -> None:
     if on_error not in ("fail", "side_output", "null"):
         raise refuse("on_error", on_error, "is unknown", '"fail", "side_output" or "null"')
-    both = [name for name in ERROR_COLUMNS.names if name in rows.names]
-    if both:
-        raise StreamError(
-            f"map_async() of a stream with a column {both[0]!r}, which its errors have too",
-            have=", ".join(rows.names),
-            remedy="map() that gives the column another name",
-        )
+    refuse_added("map_async()", rows, ERROR_COLUMNS.names)
     never_null = [
         field.name for field in schema if not field.nullable and not is_same_column(rows, field)
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -142,6 +142,21 @@ def own_workers(workers: int | None, resources: Mapping[str, float] | None) -> O
     if workers is None and resources is None:
         return None
     return OwnWorkers(workers, dict(resources or {}))
+
+
+def refuse_added(call: str, rows: pa.Schema, added: Iterable[str]) -> None:
+    """Refuse rows that have a column which a call adds, to its result or to its errors.
+
+    Raises:
+        StreamError: they have one.
+    """
+    for name in added:
+        if name in rows.names:
+            raise StreamError(
+                f"{call} of a stream with a column {name!r}, which it adds",
+                have=", ".join(rows.names),
+                remedy="map() that gives the column another name",
+            )
 
 
 def check_side_outputs(schemas: Any) -> dict[str, pa.Schema]:
