@@ -106,7 +106,7 @@ def test_more_workers_than_tasks_are_refused():
         ({"workers": 0}, "workers=0 is outside 1 to"),
         ({"workers": "2"}, "is not a whole number"),
         ({"workers": 1.5}, "is not a whole number"),
-        ({"resources": "gpu"}, "resources='gpu' is a text"),
+        ({"resources": "gpu"}, "resources='gpu' is a str"),
         ({"resources": {}}, "has none"),
         ({"resources": {1: 1}}, "has 1, which is no name"),
         ({"resources": {"my gpu": 1}}, "has 'my gpu', which is no name"),
