@@ -159,3 +159,31 @@ tell(is_right=is_right, workers=workers, parts=parts, few=refused(resources={"gp
     assert "need gpu=4 at a time, and the cluster has 2" in told["few"]
     assert "needs gpu=2, and no executor has so much" in told["large"]
     assert 'resources={"gpu": 1}' in told["other"]
+
+
+@in_executors
+@pytest.mark.soak
+def test_with_dynamic_allocation_spark_starts_executors_for_a_stage(tmp_path):
+    conf = with_gpus(tmp_path)
+    del conf["spark__executor__resource__gpu__amount"]
+    told = drive(
+        JOB
+        + """
+eventually(lambda: executors() == 1)
+job("one", resources={"gpu": 1}).start(spark=spark, parallelism=2, workers=1).await_termination(180)
+is_right, workers = found("one")
+tell(is_right=is_right, workers=workers, executors=executors())
+""",
+        EXECUTORS,
+        tmp_path,
+        **conf,
+        spark__dynamicAllocation__enabled="true",
+        spark__dynamicAllocation__shuffleTracking__enabled="true",
+        spark__dynamicAllocation__minExecutors="1",
+        spark__dynamicAllocation__maxExecutors="4",
+        spark__executor__cores="1",
+    )
+    assert told["is_right"]
+    assert len(told["workers"]) == 2
+    assert {gpu for _, gpu in told["workers"]} <= {"0", "1"}
+    assert told["executors"] > 1
