@@ -27,7 +27,7 @@ from headgate.stream.api.checks import (
     OWN,
     SHARED,
     check_call_column,
-    own_workers,
+    chosen_workers,
     refuse_added,
     refuse_changes,
 )
@@ -189,7 +189,7 @@ class AsyncCalls(StreamCalls[StreamT]):
         digests = check_memo(memo, self.schema, self._keys)
         ttl = check_memo_ttl(memo_ttl, memo)
         outputs = {ERRORS: error_schema(self.schema)} if on_error == "side_output" else {}
-        own = own_workers(workers, resources)
+        own = chosen_workers(workers, resources)
         more: dict[str, Any] = {"rate": rates, "shared": shared, "own": own}
         make: Callable[[], Any]
         if digests is None:

@@ -137,7 +137,7 @@ def _check_resources(name: str, value: Any) -> None:
 OWN: Final[dict[str, Check]] = {"workers": whole(1, MAX_KEY_GROUPS), "resources": _check_resources}
 
 
-def own_workers(workers: int | None, resources: Mapping[str, float] | None) -> OwnWorkers | None:
+def chosen_workers(workers: int | None, resources: Mapping[str, float] | None) -> OwnWorkers | None:
     """Return the workers that an operator has for itself; None if it asks for none."""
     if workers is None and resources is None:
         return None

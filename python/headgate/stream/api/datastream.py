@@ -22,8 +22,8 @@ from headgate.stream.api.checks import (
     check_process,
     check_side_outputs,
     check_sink,
+    chosen_workers,
     no_such_call,
-    own_workers,
     wrong_stream,
 )
 from headgate.stream.api.frames import FrameCalls, source_of
@@ -212,7 +212,7 @@ class DataStream(
         key_schema = pa.schema([self.schema.field(key) for key in self._keys])
         make = partial(ProcessOperator, function, key_schema, schema, outputs)
         limits = batch_limits(batch_rows, batch_bytes)
-        own = own_workers(workers, resources)
+        own = chosen_workers(workers, resources)
         more: dict[str, Any] = {"limits": limits, "shared": shared, "own": own}
         return self._then("process", name, make, schema, parallelism, outputs, **more)
 
