@@ -19,18 +19,18 @@ def resources(conf, master="yarn", each=4, executors=3):
 
 def graph(*stages):
     """Return what stands for a job: of each stage its workers, and what each takes."""
-    made = [
+    stages_of_job = [
         SimpleNamespace(
             number=at,
             own_workers=number,
-            head=SimpleNamespace(uid=f"stage-{at}", own=OwnWorkers(number, taken)),
+            head=SimpleNamespace(uid=f"stage-{at}", workers=OwnWorkers(number, amounts)),
         )
-        for at, (number, taken) in enumerate(stages)
+        for at, (number, amounts) in enumerate(stages)
     ]
     without = SimpleNamespace(
-        number=len(made), own_workers=0, head=SimpleNamespace(uid="other", own=None)
+        number=len(stages_of_job), own_workers=0, head=SimpleNamespace(uid="other", workers=None)
     )
-    return SimpleNamespace(stages=[*made, without])
+    return SimpleNamespace(stages=[*stages_of_job, without])
 
 
 @pytest.mark.parametrize(
@@ -73,10 +73,10 @@ def test_what_is_not_known_is_left_to_spark():
 
 
 def test_cores_of_a_worker_are_slots():
-    (two, one, none) = graph((2, {"cpus": 3}), (2, {"gpu": 1})).stages
+    (two, single, none) = graph((2, {"cpus": 3}), (2, {"gpu": 1})).stages
     there = resources({**GPUS, "spark.task.cpus": "2"})
-    assert [there.slots_for(stage) for stage in (two, one, none)] == [4, 2, 0]
+    assert [there.slots_for(stage) for stage in (two, single, none)] == [4, 2, 0]
     local = resources({}, master="local[4]")
-    assert (local.slots_for(two), local.none_because) == (2, "in Spark's local mode")
-    assert there.none_because == ""
+    assert (local.slots_for(two), local.without_resources) == (2, "in Spark's local mode")
+    assert there.without_resources == ""
     assert local.profile(two, None) is None

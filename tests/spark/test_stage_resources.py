@@ -34,9 +34,9 @@ def called(row):
 
 
 def job(folder, rows=500, **options):
-    made = stream_jobs.numbers(rows).map(before, name="before")
-    made = made.map_async(called, schema=WHERE, name="calls", ordered=False, **options)
-    return made.sink(FileSink(str(folder / "out")), name="files")
+    numbers = stream_jobs.numbers(rows).map(before, name="before")
+    called_rows = numbers.map_async(called, schema=WHERE, name="calls", ordered=False, **options)
+    return called_rows.sink(FileSink(str(folder / "out")), name="files")
 
 
 @pytest.mark.parametrize(
@@ -54,19 +54,21 @@ def test_a_stage_has_tasks_that_run_no_other(spark, tmp_path, resources):
     assert query.await_termination(120)
     table = stream_jobs.rows_of(tmp_path / "out")
     assert sorted(table["id"].to_pylist()) == [*range(500)]
-    first, own = (set(table[name].to_pylist()) for name in ("before", "in"))
-    assert len(own) == 2
-    assert not first & own
-    assert any("calls -> files has 2 workers of its own" in one for one in query.status.notices)
+    first, inside = (set(table[name].to_pylist()) for name in ("before", "in"))
+    assert len(inside) == 2
+    assert not first & inside
+    assert any(
+        "calls -> files has 2 workers of its own" in notice for notice in query.status.notices
+    )
 
 
 @in_executors
 def test_a_resource_that_no_executor_has_is_refused(spark, tmp_path):
     with pytest.raises(
         errors.OptionError, match="asks for 'gpu', which the executors do not"
-    ) as one:
+    ) as refused:
         job(tmp_path, resources={"gpu": 1}).start(spark=spark)
-    assert "spark.executor.resource.gpu.amount" in one.value.remedy
+    assert "spark.executor.resource.gpu.amount" in refused.value.remedy
     with pytest.raises(errors.NotEnoughSlots, match="needs cpus=3, and no executor has so much"):
         job(tmp_path, resources={"cpus": 3}).start(spark=spark)
     with pytest.raises(errors.NotEnoughSlots, match="need cpus=6 at a time") as few:
@@ -80,7 +82,7 @@ def test_in_local_mode_resources_are_a_label(spark, tmp_path):
     assert query.await_termination(120)
     assert stream_jobs.rows_of(tmp_path / "out").num_rows == 500
     assert any(
-        "which nothing enforces in Spark's local mode" in one for one in query.status.notices
+        "which nothing enforces in Spark's local mode" in notice for notice in query.status.notices
     )
 
 
@@ -138,7 +140,7 @@ def with_gpus(folder):
 
 @in_executors
 def test_spark_gives_a_gpu_to_each_worker_of_a_stage(tmp_path):
-    told = drive(
+    facts = drive(
         JOB
         + """
 job("one", resources={"gpu": 1}).start(spark=spark, parallelism=2).await_termination(120)
@@ -152,13 +154,13 @@ tell(is_right=is_right, workers=workers, parts=parts, few=refused(resources={"gp
         tmp_path,
         **with_gpus(tmp_path),
     )
-    assert told["is_right"]
-    assert len(told["workers"]) == 2, "two tasks, each with the GPU of its executor"
-    assert {gpu for _, gpu in told["workers"]} <= {"0", "1"}
-    assert len(told["parts"]) == 4, "two tasks share a GPU"
-    assert "need gpu=4 at a time, and the cluster has 2" in told["few"]
-    assert "needs gpu=2, and no executor has so much" in told["large"]
-    assert 'resources={"gpu": 1}' in told["other"]
+    assert facts["is_right"]
+    assert len(facts["workers"]) == 2, "two tasks, each with the GPU of its executor"
+    assert {gpu for _, gpu in facts["workers"]} <= {"0", "1"}
+    assert len(facts["parts"]) == 4, "two tasks share a GPU"
+    assert "need gpu=4 at a time, and the cluster has 2" in facts["few"]
+    assert "needs gpu=2, and no executor has so much" in facts["large"]
+    assert 'resources={"gpu": 1}' in facts["other"]
 
 
 @in_executors
@@ -166,7 +168,7 @@ tell(is_right=is_right, workers=workers, parts=parts, few=refused(resources={"gp
 def test_with_dynamic_allocation_spark_starts_executors_for_a_stage(tmp_path):
     conf = with_gpus(tmp_path)
     del conf["spark__executor__resource__gpu__amount"]
-    told = drive(
+    facts = drive(
         JOB
         + """
 eventually(lambda: executors() == 1)
@@ -183,7 +185,7 @@ tell(is_right=is_right, workers=workers, executors=executors())
         spark__dynamicAllocation__maxExecutors="4",
         spark__executor__cores="1",
     )
-    assert told["is_right"]
-    assert len(told["workers"]) == 2
-    assert {gpu for _, gpu in told["workers"]} <= {"0", "1"}
-    assert told["executors"] > 1
+    assert facts["is_right"]
+    assert len(facts["workers"]) == 2
+    assert {gpu for _, gpu in facts["workers"]} <= {"0", "1"}
+    assert facts["executors"] > 1

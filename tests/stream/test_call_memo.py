@@ -282,10 +282,10 @@ def test_results_that_are_looked_up_are_answered_at_once(schema, ordered):
     calls = count_calls(lambda: task.process(rows))
     assert calls / 200 < 12, f"{calls / 200} calls of functions for a row"
     tasks.finish()
-    taken = tasks.take()
-    assert [row["answer"] for row in taken] == [f"text {199 - at}" for at in range(200)]
+    rows_sent = tasks.take()
+    assert [row["answer"] for row in rows_sent] == [f"text {199 - at}" for at in range(200)]
     if schema is OWN:
-        assert [row["id"] for row in taken] == [*range(1000, 1200)]
+        assert [row["id"] for row in rows_sent] == [*range(1000, 1200)]
     assert (tasks.count("calls"), tasks.count("memo_hits")) == (200, 200)
     assert task._size == pytest.approx(0, abs=1e-6)
     tasks.close()

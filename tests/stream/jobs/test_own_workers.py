@@ -48,13 +48,13 @@ def test_a_stage_has_processes_that_run_no_other(tmp_path, workers):
     with started.start(parallelism=2, workers=workers) as query:
         assert query.await_termination(60)
         notices = query.status.notices
-    first, own, last = processes(tmp_path)
-    assert len(own) == 2
-    assert not own & (first | last)
+    first, inside, last = processes(tmp_path)
+    assert len(inside) == 2
+    assert not inside & (first | last)
     assert first == last if workers else first == last == {os.getpid()}
     assert len(first) == max(1, workers)
     assert sorted(stream_jobs.rows_of(tmp_path / "out")["id"].to_pylist()) == [*range(2000)]
-    assert any("has 2 workers of its own; gpu=1 of each is a label" in one for one in notices)
+    assert any("has 2 workers of its own; gpu=1 of each is a label" in notice for notice in notices)
 
 
 def test_a_worker_of_a_stage_that_is_killed_costs_time_and_no_rows(tmp_path):
@@ -62,15 +62,15 @@ def test_a_worker_of_a_stage_that_is_killed_costs_time_and_no_rows(tmp_path):
     options = {"checkpoint": str(tmp_path / "checkpoints"), "interval": 0.2, "parallelism": 2}
     with job(rows, tmp_path, workers=1).start(**options) as query:
         stream_jobs.wait_for_a_checkpoint(query)
-        own = [worker.pid for worker in query.status.workers if worker.pid != os.getpid()]
-        assert len(own) == 1
-        os.kill(own[0], signal.SIGKILL)
+        pids = [worker.pid for worker in query.status.workers if worker.pid != os.getpid()]
+        assert len(pids) == 1
+        os.kill(pids[0], signal.SIGKILL)
         wait_until(lambda: query.status.restarts, "the job has started anew", 30)
         assert query.await_termination(60)
         assert "was killed by SIGKILL" in query.status.failures[0].summary
     assert sorted(stream_jobs.rows_of(tmp_path / "out")["id"].to_pylist()) == [*range(1500)]
     _, processes_of_calls, last = processes(tmp_path)
-    assert own[0] in processes_of_calls
+    assert pids[0] in processes_of_calls
     assert len(processes_of_calls) == 2
     assert last == {os.getpid()}
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _EXECUTOR: Final = "spark.executor.resource."
 _CPUS: Final = "cpus"
-#: Why local mode has no resources, as a clause.
+#: The place that has no resources, as a clause.
 _LOCAL: Final = "in Spark's local mode"
 
 
@@ -39,8 +39,8 @@ class ExecutorResources:
     slots: Slots
 
     @property
-    def none_because(self) -> str:
-        """Why nothing enforces resources here, as a clause; empty if Spark does."""
+    def without_resources(self) -> str:
+        """The place that enforces no resources, as a clause; empty if Spark gives them."""
         return "" if local_attempts(self.master) is None else _LOCAL
 
     @property
@@ -51,9 +51,9 @@ class ExecutorResources:
             for key in self.conf
             if key.startswith(_EXECUTOR)
         }
-        found = {name: int(self.conf.get(f"{_EXECUTOR}{name}.amount") or 0) for name in names}
+        amounts = {name: int(self.conf.get(f"{_EXECUTOR}{name}.amount") or 0) for name in names}
         cores = self.slots.each * self._task_cpus
-        return {**found, _CPUS: cores} if cores else found
+        return {**amounts, _CPUS: cores} if cores else amounts
 
     @property
     def _task_cpus(self) -> int:
@@ -61,7 +61,7 @@ class ExecutorResources:
 
     def slots_for(self, stage: Stage) -> int:
         """Return how many slots the workers of a stage take."""
-        resources = {} if self.none_because else _resources(stage)
+        resources = {} if self.without_resources else _resources(stage)
         return stage.own_workers * math.ceil(resources.get(_CPUS, 1) / self._task_cpus)
 
     def check(self, graph: JobGraph) -> None:
@@ -73,7 +73,7 @@ class ExecutorResources:
             OptionError: they have no resource of a name.
             NotEnoughSlots: they have less of it.
         """
-        if self.none_because or is_dynamic(self.conf):
+        if self.without_resources or is_dynamic(self.conf):
             return
         there, needed = self._of_each, dict.fromkeys(self._of_each, 0.0)
         executors = self.slots.number // self.slots.each if self.slots.each else None
@@ -89,7 +89,7 @@ class ExecutorResources:
     @staticmethod
     def _check_one(stage: Stage, name: str, amount: float, there: Mapping[str, int]) -> None:
         if name not in there:
-            near = [f'resources={{"{one}": {amount:g}}}' for one in close_matches(name, there)]
+            near = [f'resources={{"{like}": {amount:g}}}' for like in close_matches(name, there)]
             raise OptionError(
                 f"resources= of {stage.head.uid} asks for {name!r}, which the executors do not have",
                 asked=f"resources={dict(_resources(stage))!r}",
@@ -114,7 +114,7 @@ class ExecutorResources:
             worker_cpus: cores that Spark counts for a worker without resources; None for those of any task.
         """
         resources = _resources(stage)
-        if not resources or self.none_because:
+        if not resources or self.without_resources:
             return None
         # PySpark's types say int for cores, its JVM takes fractions.
         from pyspark.resource import (  # noqa: PLC0415 - pyspark only where Spark is
@@ -146,8 +146,8 @@ class ExecutorResources:
 
 
 def _resources(stage: Stage) -> Mapping[str, float]:
-    own = stage.head.own
-    return {} if own is None else own.resources
+    workers = stage.head.workers
+    return {} if workers is None else workers.resources
 
 
 def _shown(amounts: Mapping[str, float]) -> str:
@@ -163,7 +163,7 @@ def _too_few(stage: Stage, name: str, needed: float, each: int, executors: int) 
     fitting = int(each * executors / _resources(stage)[name])
     return NotEnoughSlots(
         f"the stages of the job need {name}={needed:g} at a time, and the cluster has {each * executors}",
-        asked=f"workers={stage.own_workers} of {stage.head.uid}, each with {stage.head.own}",
+        asked=f"workers={stage.own_workers} of {stage.head.uid}, each with {stage.head.workers}",
         have=f"{executors} executors with {name}={each} each",
         remedy=f"at most workers={fitting} · more executors",
     )

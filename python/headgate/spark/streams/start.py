@@ -74,10 +74,10 @@ def spark_workers(
     cpus = WORKER_CPUS if has_shares else None
     # One for all workers of a stage: executors that Spark starts for a profile are for no other.
     profile_of = {stage.number: there.profile(stage, cpus) or share for stage in graph.stages}
-    own = [profile_of[stage.number] for stage in own_workers(graph, others).values()]
+    own_profiles = [profile_of[stage.number] for stage in own_workers(graph, others).values()]
     job = dumped((graph, name, environment))
-    profiles = [*[share] * others, *own]
-    return SparkWorkers(context, job, name, endpoint, profiles, there.none_because)
+    profiles = [*[share] * others, *own_profiles]
+    return SparkWorkers(context, job, name, endpoint, profiles, there.without_resources)
 
 
 def _environment(session: SparkSession, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,26 +107,26 @@ def _size(
         sum(stage.parallelism for stage in graph.stages if not stage.own_workers),
     )
     if has_shares:
-        own = graph.own_workers
+        of_stages = graph.own_workers
         most = MOST_PER_SLOT * slots.number - others
         usual = slots.number
     else:
-        own = sum(map(there.slots_for, graph.stages))
+        of_stages = sum(map(there.slots_for, graph.stages))
         most = max(slots.number, slots.most) - others
-        usual = slots.number - others - own
+        usual = slots.number - others - of_stages
     chosen = min(tasks, max(1, usual)) if workers is None else workers
-    size = chosen + own
+    size = chosen + of_stages
     if size <= most:
         return chosen
     each = f"a slot for each {MOST_PER_SLOT} workers" if has_shares else "a slot for each worker"
     also = f"; {others} workers of other streaming jobs are there" if others else ""
     needed = -(-(size + others) // MOST_PER_SLOT) if has_shares else size + others
-    remedies = [f"workers={most - own}"] if most > own else []
+    remedies = [f"workers={most - of_stages}"] if most > of_stages else []
     remedies.append(f"a master with at least {needed} slots")
     raise NotEnoughSlots(
         f"a streaming job on Spark needs {each}, here {size}; the cluster has {slots.number}",
         asked=f"workers={chosen} ({'default' if workers is None else 'argument'})"
-        + (f", and {own} slots of stages with workers of their own" if own else ""),
+        + (f", and {of_stages} slots of stages with workers of their own" if of_stages else ""),
         have=f"{slots.origin}{also}",
         remedy=" · ".join(remedies),
         details={"needed": needed, "slots": slots.number},

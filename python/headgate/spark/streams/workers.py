@@ -81,7 +81,7 @@ class SparkWorkers:
         name: of the streaming job.
         endpoint: how workers reach the coordinator.
         profiles: of each worker the resource profile of its task; None for a slot.
-        no_resources: why these have no resources, as a clause; empty if they have.
+        no_resources: the place in which these have no resources, as a clause; empty if they have some.
     """
 
     def __init__(

@@ -74,7 +74,7 @@ def edge_of_digests(
     keys: tuple[str, ...],
     name: str | None,
     parallelism: int | None,
-    own: OwnWorkers | None,
+    workers: OwnWorkers | None,
 ) -> Edge:
     """Add the operator that adds the column, and return the way of its rows: each to the task that has its key group.
 
@@ -84,7 +84,7 @@ def edge_of_digests(
         keys: of the stream, by which rows are with their tasks; without any they go by the new column.
         name: of the calls.
         parallelism: of the calls.
-        own: workers of the calls. With keys they are those of this operator, to which the calls are chained.
+        workers: of the calls. With keys they are those of this operator, to which the calls are chained.
     """
     node = stream._add(  # noqa: SLF001 - of a stream's call
         "memo",
@@ -92,6 +92,6 @@ def edge_of_digests(
         partial(MapOperator, digests, digests.schema),
         digests.schema,
         parallelism if keys else None,
-        own=own if keys else None,
+        workers=workers if keys else None,
     )
     return Edge(node) if keys else Edge(node, None, Shipping.HASH, (DIGEST,))

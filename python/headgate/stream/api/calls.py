@@ -189,8 +189,8 @@ class AsyncCalls(StreamCalls[StreamT]):
         digests = check_memo(memo, self.schema, self._keys)
         ttl = check_memo_ttl(memo_ttl, memo)
         outputs = {ERRORS: error_schema(self.schema)} if on_error == "side_output" else {}
-        own = chosen_workers(workers, resources)
-        more: dict[str, Any] = {"rate": rates, "shared": shared, "own": own}
+        own_workers = chosen_workers(workers, resources)
+        more: dict[str, Any] = {"rate": rates, "shared": shared, "workers": own_workers}
         make: Callable[[], Any]
         if digests is None:
             make = partial(AsyncCallOperator, function, self.schema, self._keys, schema, options)
@@ -200,9 +200,9 @@ class AsyncCalls(StreamCalls[StreamT]):
             return self._then(
                 "map_async", name, make, schema, parallelism, outputs, limits=most, **more
             )
-        edge = edge_of_digests(self, digests, self._keys, name, parallelism, own)
+        edge = edge_of_digests(self, digests, self._keys, name, parallelism, own_workers)
         if self._keys:
-            more["own"] = None
+            more["workers"] = None
         keys = self._keys or edge.keys
         make = partial(MemoCallOperator, function, edge.schema, keys, schema, options, ttl)
         inputs = [edge]

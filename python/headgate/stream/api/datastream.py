@@ -212,8 +212,8 @@ class DataStream(
         key_schema = pa.schema([self.schema.field(key) for key in self._keys])
         make = partial(ProcessOperator, function, key_schema, schema, outputs)
         limits = batch_limits(batch_rows, batch_bytes)
-        own = chosen_workers(workers, resources)
-        more: dict[str, Any] = {"limits": limits, "shared": shared, "own": own}
+        own_workers = chosen_workers(workers, resources)
+        more: dict[str, Any] = {"limits": limits, "shared": shared, "workers": own_workers}
         return self._then("process", name, make, schema, parallelism, outputs, **more)
 
     @takes(name=text)

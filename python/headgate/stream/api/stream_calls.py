@@ -58,7 +58,7 @@ class StreamCalls(ABC, Generic[StreamT]):
         limits: BatchLimits = UNLIMITED,
         rate: CallRate | None = None,
         shared: Callable[[], Any] | None = None,
-        own: OwnWorkers | None = None,
+        workers: OwnWorkers | None = None,
     ) -> Node:
         """Add an operator behind this stream, or behind other outputs."""
         return self._graph.add(
@@ -73,7 +73,7 @@ class StreamCalls(ABC, Generic[StreamT]):
             limits=limits,
             rate=rate,
             shared=shared,
-            own=own,
+            workers=workers,
         )
 
     def _then(self, *arguments: Any, **options: Any) -> StreamT:

@@ -75,7 +75,7 @@ class Node:
         has_windows: True if watermarks close its windows.
         rate: of its calls.
         shared: loads what its tasks in a process share; None for nothing.
-        own: workers of its own; None for those of the job.
+        workers: its own ones; None for those of the job.
     """
 
     uid: str
@@ -92,7 +92,7 @@ class Node:
     has_windows: bool = False
     rate: CallRate | None = None
     shared: Callable[[], Any] | None = None
-    own: OwnWorkers | None = None
+    workers: OwnWorkers | None = None
 
 
 class StreamGraph:

@@ -38,7 +38,7 @@ def sentences(graph: JobGraph, no_resources: str) -> Iterator[str]:
         if stage.own_workers:
             noun = "worker" if stage.own_workers == 1 else "workers"
             sentence = f"{stage.name} has {stage.own_workers} {noun} of its own"
-            resources = str(stage.head.own)
+            resources = str(stage.head.workers)
             if resources and no_resources:
                 sentence += (
                     f"; {resources} of each is a label, which nothing enforces {no_resources}"
@@ -55,8 +55,8 @@ def own_workers(graph: JobGraph, others: int) -> dict[int, Stage]:
         graph: the job.
         others: number of workers of all other stages, which are the first ones.
     """
-    own = (stage for stage in graph.stages for _ in range(stage.own_workers))
-    return dict(enumerate(own, others))
+    stages = (stage for stage in graph.stages for _ in range(stage.own_workers))
+    return dict(enumerate(stages, others))
 
 
 def placed(graph: JobGraph, size: int) -> dict[TaskId, int]:

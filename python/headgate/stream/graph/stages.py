@@ -178,8 +178,8 @@ def plan(
             stage_of[node.uid] = before
             continue
         stage = Stage(len(stages), chosen, node, operators=[node])
-        if node.own is not None:
-            stage.own_workers = node.own.number or chosen
+        if node.workers is not None:
+            stage.own_workers = node.workers.number or chosen
         stages.append(stage)
         stage_of[node.uid] = stage
         for edge in node.inputs:
@@ -208,7 +208,7 @@ def _own_parallelism(node: Node) -> int | None:
     Raises:
         StreamError: it has more workers than tasks.
     """
-    workers = None if node.own is None else node.own.number
+    workers = None if node.workers is None else node.workers.number
     if workers is None or node.parallelism is None:
         return node.parallelism if workers is None else workers
     if workers > node.parallelism:
@@ -224,7 +224,7 @@ def _chains_to(
     node: Node, stage_of: Mapping[str, Stage], own_parallelism: int | None
 ) -> Stage | None:
     """Return the stage whose tasks can run an operator, or None if it needs an exchange."""
-    if len(node.inputs) != 1 or node.inputs[0].shipping is not Shipping.FORWARD or node.own:
+    if len(node.inputs) != 1 or node.inputs[0].shipping is not Shipping.FORWARD or node.workers:
         return None
     stage = stage_of[node.inputs[0].node.uid]
     return stage if own_parallelism in {None, stage.parallelism} else None

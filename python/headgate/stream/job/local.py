@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from headgate.stream.graph.stages import JobGraph
 
 _LOG: Final = logging.getLogger("headgate.stream")
-#: Why workers have no resources, as a clause.
+#: The place in which workers have no resources, as a clause.
 NO_RESOURCES: Final = "on this machine"
 #: Seconds in which workers have to end once they were told to.
 _END: Final = 30.0

@@ -39,7 +39,7 @@ class WorkerPool(Protocol):
 
     @property
     def no_resources(self) -> str:
-        """Why workers of a stage do not get its resources, as a clause; empty if they do."""
+        """The place in which workers of a stage do not get its resources, as a clause; empty if they do."""
 
     def start(self, number: int, address: CoordinatorAddress) -> None:
         """Start a worker, or start it again after it was lost; one that still runs is ended."""

@@ -201,7 +201,7 @@ class CallPauses:
         now, resumes_at = self._loop.time(), self._breaker.resumes_at
         if self._breaker.may_begin(now):
             # One that has failed as the single call has its turn behind the others: its row may be what fails.
-            waiting = sorted(self._waiting, key=lambda one: one[0] in self._tried)
+            waiting = sorted(self._waiting, key=lambda waiter: waiter[0] in self._tried)
             self._waiting = []
             for _, future in waiting:
                 if not future.done():  # it was cancelled

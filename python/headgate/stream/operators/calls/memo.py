@@ -140,7 +140,7 @@ class MemoCallOperator(AsyncCallOperator):
         counter = context.metrics.counter("calls_recovered")
         life = None if self._ttl is None else self._ttl.millis
         groups = context.key_groups
-        found: list[tuple[int, pa.RecordBatch]] = []
+        results: list[tuple[int, pa.RecordBatch]] = []
         for records in journal.read():
             if records.schema.names != _RECORD or records["result"].type != pa.list_(self._type):
                 continue  # of a function with another schema
@@ -149,9 +149,9 @@ class MemoCallOperator(AsyncCallOperator):
             # All rows of a record have one time.
             at = records["at"][0].as_py()
             if mine.any() and (life is None or at + life > context.clock()):
-                found.append((at, records.filter(pa.array(mine))))
+                results.append((at, records.filter(pa.array(mine))))
         # The newest result of a row counts, whichever task has written it.
-        for at, rows in sorted(found, key=lambda one: one[0]):
+        for at, rows in sorted(results, key=lambda result: result[0]):
             self._call_state.set_groups(rows["group"].to_numpy())
             self._memo.put(rows["digest"], rows["result"], at=at)
             counter.add(rows.num_rows)
