@@ -7,7 +7,7 @@ import pytest
 from headgate.errors import NotEnoughSlots, OptionError
 from headgate.spark.slots import Slots
 from headgate.spark.streams.profiles import ExecutorResources
-from headgate.stream.graph.placement import OwnWorkers
+from headgate.stream.graph.nodes import OwnWorkers
 
 GPUS = {"spark.executor.resource.gpu.amount": "2", "spark.executor.resource.gpu.vendor": "some"}
 DYNAMIC = {"spark.dynamicAllocation.enabled": "true"}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from headgate._arguments import function, refuse, span
 from headgate._kinds import kind_of
 from headgate.stream.api.checks import refuse_added, refuse_changes
-from headgate.stream.graph.nodes import Edge, Shipping
+from headgate.stream.graph.nodes import Edge, OwnWorkers, Shipping
 from headgate.stream.operators.calls.digests import DigestColumn
 from headgate.stream.operators.calls.rows import DIGEST
 from headgate.stream.operators.stateless import MapOperator
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headgate.stream.api.stream_calls import StreamCalls
-    from headgate.stream.graph.placement import OwnWorkers
 
 _REMEDY = 'memo="text" · memo=lambda row: (row["model"], row["text"]) · memo=True'
 

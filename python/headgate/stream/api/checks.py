@@ -17,8 +17,8 @@ from headgate.errors import StreamError
 from headgate.key_groups import MAX_KEY_GROUPS
 from headgate.sink.api import Sink
 from headgate.source import Source, WatermarkStrategy
+from headgate.stream.graph.nodes import OwnWorkers
 from headgate.stream.graph.operator import is_maker
-from headgate.stream.graph.placement import OwnWorkers
 from headgate.stream.state.types import column_index, no_rows
 from headgate.stream.windows.aggregates import Aggregate
 from headgate.stream.windows.kinds import (

@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from headgate.stream.graph.limits import UNLIMITED, BatchLimits
-from headgate.stream.graph.nodes import Edge, Node, StreamGraph
+from headgate.stream.graph.nodes import Edge, Node, OwnWorkers, StreamGraph
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from headgate.stream.graph.call_rates import CallRate
-    from headgate.stream.graph.placement import OwnWorkers
 
 #: The class of the streams that calls return.
 StreamT = TypeVar("StreamT", bound="StreamCalls[Any]")

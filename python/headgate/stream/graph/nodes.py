@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from headgate.source import Source, WatermarkStrategy
     from headgate.stream.graph.call_rates import CallRate
     from headgate.stream.graph.operator import Operator
-    from headgate.stream.graph.placement import OwnWorkers
 
 
 class Shipping(Enum):
@@ -54,6 +53,23 @@ class Edge:
     def schema(self) -> pa.Schema:
         """Schema of the rows."""
         return self.node.schema if self.output is None else self.node.side_outputs[self.output]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnWorkers:
+    """Workers that run the tasks of one operator, and of those chained behind it.
+
+    Attributes:
+        number: of workers; None for one for each task.
+        resources: amount of each resource that such a worker takes, by its name in Spark.
+    """
+
+    number: int | None = None
+    resources: Mapping[str, float] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """Return the resources as text; empty if there are none."""
+        return ", ".join(f"{name}={amount:g}" for name, amount in self.resources.items())
 
 
 @dataclass(eq=False, slots=True)

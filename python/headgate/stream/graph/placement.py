@@ -1,30 +1,13 @@
-"""Which worker runs which task: stages with workers of their own, and all others. Decision: ADR 0062."""
+"""The worker of each task: stages with workers of their own, and all others. Decision: ADR 0062."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from headgate.stream.graph.stages import JobGraph, Stage, TaskId
-
-
-@dataclass(frozen=True, slots=True)
-class OwnWorkers:
-    """Workers that run the tasks of one operator, and of those chained behind it.
-
-    Attributes:
-        number: of workers; None for one for each task.
-        resources: amount of each resource that such a worker takes, by its name in Spark.
-    """
-
-    number: int | None = None
-    resources: Mapping[str, float] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        """Return the resources as text; empty if there are none."""
-        return ", ".join(f"{name}={amount:g}" for name, amount in self.resources.items())
 
 
 def sentences(graph: JobGraph, no_resources: str) -> Iterator[str]:
