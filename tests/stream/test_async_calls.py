@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 
 import pyarrow as pa
 import pytest
+from tests.kit.calls import count_calls
 from tests.kit.operator_tasks import OperatorTasks
 from tests.kit.waiting import wait_until
 
@@ -378,6 +379,26 @@ def test_batches_wait_for_rows_and_their_time():
     task.poll(is_end=True)
     wait_until(lambda: len(sizes) == 3)
     assert sorted(sizes) == [2, 2, 5]
+    task.close()
+
+
+def test_a_look_at_rows_that_wait_costs_the_same_however_many_they_are():
+    called = rows_stream().map_async(
+        Gate(), schema=RESULT, batch_rows=5000, batch_bytes="3k", batch_wait="1h"
+    )
+    tasks = OperatorTasks(called._edges[0].node.make, [])
+    (task,) = tasks.tasks
+    costs = []
+    for ids in (range(3), range(3, 40)):
+        for at in ids:
+            task.process(rows_of([at]))
+        assert not task.is_full
+        costs.append(count_calls(lambda: task.is_full))
+    assert costs[0] == costs[1]
+    task.process(rows_of(range(200)))
+    assert not task.is_full, "batches of 3 kB are called, and a rest waits"
+    waiting = sum(part.rows.nbytes for part in task._waiting)
+    assert 0 < waiting == task._waiting_size < 3000
     task.close()
 
 

@@ -14,7 +14,15 @@ from headgate.sink import FunctionSink
 from headgate.source import NumberSequenceSource
 from headgate.stream import stream
 from headgate.stream.operators.calls import breaker as call_breaker
-from headgate.stream.operators.calls.breaker import AGE, FIRST, LEAST, LONGEST, MOST, CallBreaker
+from headgate.stream.operators.calls.breaker import (
+    AGE,
+    FIRST,
+    LEAST,
+    LONGEST,
+    MOST,
+    CallBreaker,
+    described,
+)
 
 NUMBER = pa.schema([("id", pa.int64())])
 
@@ -104,6 +112,30 @@ def test_a_pause_doubles_up_to_a_minute_and_three_results_end_it():
     assert rules.begin(now) == rules.begin(now)
 
 
+def test_a_call_that_fails_again_as_the_single_one_says_nothing_once_others_succeed():
+    def down():
+        rules = CallBreaker(0.5)
+        for _ in range(LEAST):
+            rules.end(0, rules.begin(0), has_failed=True)
+        return rules
+
+    def end(rules, now, **outcome):
+        return rules.end(now, rules.begin(now), **outcome)
+
+    rules = down()
+    assert end(rules, 1, has_failed=True), "the first time it may be the service"
+    assert not end(rules, 3, has_failed=False)
+    assert not end(rules, 3, has_failed=True, has_failed_before=True)
+    assert not end(rules, 3, has_failed=False)
+    assert end(rules, 3, has_failed=False), "three results, and no failure that counts"
+    assert rules.resumes_at is None
+    rules = down()
+    assert end(rules, 1, has_failed=True, has_failed_before=True), "nothing else has been tried"
+    assert rules.resumes_at == 3
+    assert not end(rules, 3, has_failed=False)
+    assert end(rules, 3, has_failed=True), "another call"
+
+
 def test_few_outcomes_and_old_ones_say_nothing():
     rules = CallBreaker(0.5)
     for at in range(5 * LEAST):
@@ -171,7 +203,58 @@ def test_calls_pause_while_a_service_is_down(short_pauses, caplog):
     assert figure("calls_paused") == 0
     task.close()
     assert "no call for 0.05 s, since more than a share of 0.5 has failed" in caplog.text
-    assert "ConnectionError" in caplog.text
+    assert "the last error is ConnectionError: refused" in caplog.text
+
+
+@pytest.mark.parametrize("in_flight", [2, 3])
+def test_a_row_that_always_fails_does_not_keep_the_calls_paused(short_pauses, in_flight):
+    service = Down()
+
+    async def call(row):
+        await service(row)
+        if row["id"] == 0:
+            raise ValueError("this row")
+        return row
+
+    rows = stream(NumberSequenceSource(0, 1))
+    called = rows.map_async(
+        call,
+        schema=NUMBER,
+        in_flight=in_flight,
+        retries=10**6,
+        backoff=0.01,
+        breaker=0.95,
+        ordered=False,
+    )
+    tasks = OperatorTasks(called._edges[0].node.make, [])
+    (task,) = tasks.tasks
+
+    def figure(name):
+        return task._context.metrics.plain()[name]["value"]
+
+    task.process(pa.record_batch([pa.array(range(2000))], schema=NUMBER))
+    wait_until(lambda: figure("call_pauses") >= 3)
+    service.is_up = True
+
+    def goes_on():
+        task.poll(is_end=False)
+        return figure("calls_paused") == 0
+
+    wait_until(goes_on, "all calls go on", 20)
+    assert figure("call_pauses") < 20
+    task.close()
+
+
+def test_an_error_is_described_on_one_line_of_200_characters():
+    class Mute(Exception):
+        def __str__(self):
+            raise ValueError("no")
+
+    assert described(ConnectionError("refused\n  by  host")) == "ConnectionError: refused by host"
+    assert described(TimeoutError()) == "TimeoutError"
+    assert described(Mute()) == "Mute"
+    text = described(ValueError("x" * 500))
+    assert (len(text), text[:14]) == (200, "ValueError: xx")
 
 
 def test_a_pause_ends_and_is_a_notice(short_pauses, caplog):
@@ -194,6 +277,8 @@ def test_a_pause_ends_and_is_a_notice(short_pauses, caplog):
         service.is_up = True
         assert query.await_termination(60)
         notices = query.status.notices
+        assert query.status.calls[0].last_error == "ConnectionError: refused"
+        assert query.status.calls[0].errors.keys() == {"ConnectionError"}, "by class"
         assert query.status.metrics["calls"]["call_pauses"]["value"] >= 1
     assert sum(notice.startswith("calls has paused its calls") for notice in notices) == 1
     assert sorted(at for batch in batches for at in batch["id"].to_pylist()) == list(range(200))

@@ -248,3 +248,18 @@ def test_arguments_that_are_refused(arguments, error, text):
         numbers().map_async(**{"function": same, "schema": NUMBER, **arguments})
     with pytest.raises(OptionError, match="after"):
         Retry(after="soon")
+
+
+@pytest.mark.parametrize("column", ["_error", "_attempts", "_call_id"])
+def test_a_column_of_the_errors_is_refused_in_the_same_words(column):
+    schema = pa.schema([*NUMBER, (column, pa.int64())])
+    rows = numbers().map(lambda rows: rows.append_column(column, rows["id"]), schema=schema)
+    texts = set()
+    for name, add in (
+        ("map_async()", lambda: rows.map_async(same, schema=NUMBER)),
+        ("sink_async()", lambda: rows.sink_async(same)),
+    ):
+        with pytest.raises(StreamError, match=f"'{column}', which it adds") as refused:
+            add()
+        texts.add(str(refused.value).replace(name, "CALL"))
+    assert len(texts) == 1

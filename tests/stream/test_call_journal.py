@@ -140,6 +140,29 @@ def test_results_are_recovered_for_their_time_only(tmp_path):
     tasks.close()
 
 
+def test_a_recovered_result_lives_from_its_call_on(tmp_path):
+    service, clock = Counting(), [0]
+    called = rows_stream().map_async(service, schema=RESULT, memo="text", memo_ttl="1 second")
+    tasks = JournalTasks(called, tmp_path, clock=lambda: clock[0])
+    # Called at 0, and again at 1100, when that is too old; the journal has both at 1900.
+    for moment, is_lost, paid in (
+        (0, False, 1),
+        (900, True, 1),
+        (999, False, 1),
+        (1100, False, 2),
+        (1900, True, 2),
+        (2099, False, 2),
+        (2150, False, 3),
+    ):
+        clock[0] = moment
+        if is_lost:
+            tasks.lose(1)
+        tasks.send((0, 0, "text 4"))
+        tasks.finish()
+        assert service.paid["text 4"] == paid, moment
+    tasks.close()
+
+
 def test_a_record_that_is_not_whole_is_not_read(tmp_path):
     rows = pa.record_batch({"digest": [b"a", b"b"]})
     folder = SnapshotFolder(f"{tmp_path}/tasks/0000000001-x/0-0-calls")

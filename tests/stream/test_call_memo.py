@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 
 import pyarrow as pa
 import pytest
+from tests.kit.calls import count_calls
 from tests.kit.operator_tasks import OperatorTasks
 from tests.kit.waiting import wait_until
 
@@ -22,7 +23,7 @@ from headgate.errors import (
 )
 from headgate.source import NumberSequenceSource
 from headgate.stream import stream
-from headgate.stream.operators.calls.memo import DigestColumn
+from headgate.stream.operators.calls.digests import DigestColumn
 from headgate.stream.operators.calls.rows import DIGEST
 
 ROWS = pa.schema([("id", pa.int64()), ("user", pa.int64()), ("text", pa.string())])
@@ -257,6 +258,50 @@ def test_a_result_is_forgotten_after_its_time():
     tasks.send((1, 2, "same"))
     tasks.finish()
     assert len(gate.requests) == 3, "all columns count"
+    tasks.close()
+
+
+@pytest.mark.parametrize("schema", [RESULT, OWN])
+@pytest.mark.parametrize("ordered", [True, False])
+def test_results_that_are_looked_up_are_answered_at_once(schema, ordered):
+    async def answer(row):
+        return (
+            {"id": row["id"], "answer": row["text"]} if schema is OWN else {"answer": row["text"]}
+        )
+
+    called = rows_stream().map_async(
+        answer, schema=schema, memo="text", ordered=ordered, in_flight=200
+    )
+    tasks = MemoTasks(called)
+    tasks.send(*((at, 0, f"text {at}") for at in range(200)))
+    tasks.finish()
+    tasks.take()
+    # In another order, and with new values of what is each row's own.
+    rows = tasks.digests(rows_of([(1000 + at, 0, f"text {199 - at}") for at in range(200)]))
+    (task,) = tasks.tasks
+    calls = count_calls(lambda: task.process(rows))
+    assert calls / 200 < 12, f"{calls / 200} calls of functions for a row"
+    tasks.finish()
+    rows_sent = tasks.take()
+    assert [row["answer"] for row in rows_sent] == [f"text {199 - at}" for at in range(200)]
+    if schema is OWN:
+        assert [row["id"] for row in rows_sent] == [*range(1000, 1200)]
+    assert (tasks.count("calls"), tasks.count("memo_hits")) == (200, 200)
+    assert task._size == pytest.approx(0, abs=1e-6)
+    tasks.close()
+
+
+def test_results_of_any_number_of_rows_are_answered_at_once():
+    async def answer(row):
+        return [{"id": row["id"], "answer": row["text"]}] * (int(row["text"]) % 3)
+
+    tasks = MemoTasks(rows_stream().map_async(answer, schema=OWN, memo="text"))
+    for first in (0, 100):
+        tasks.send(*((first + at, 0, f"{at}") for at in range(20)))
+        tasks.finish()
+        expected = [(first + at, f"{at}") for at in range(20) for _ in range(at % 3)]
+        assert [(row["id"], row["answer"]) for row in tasks.take()] == expected
+    assert tasks.count("memo_hits") == 20
     tasks.close()
 
 

@@ -169,7 +169,7 @@ class CallStage:
         p50_ms: median of the time of an attempt; None before the first has ended.
         p99_ms: its 99th percentile.
         errors: attempts that failed since the start of the attempt of the job, by class of the error.
-        last_error: class of the last one, or ``""``.
+        last_error: class and text of the last one, of which 200 characters count, or ``""``.
         waits_for: ``"service"``, ``"rate"``, ``"breaker"``, ``"retries"``, ``"order"``, ``"us"``, ``"rows"`` or ``"next"``.
         text: a sentence that says so, with its evidence.
         advice: a change that may help, or ``""``.

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from headgate.stream import CallFunction
 
-#: Option of the job, as well as of the calls.
-_OF_JOB: Final = "parallelism"
+#: Options of the job, as well as of the calls.
+_OF_JOB: Final = {"parallelism", "workers"}
 
 
 def calls(
@@ -80,7 +80,7 @@ def calls(
     if not isinstance(schema, pa.Schema):
         # In UTC, as state and checkpoints have these types.
         schema = arrow_schema(struct_of(schema, "schema"), "UTC")
-    called = {name: value for name, value in options.items() if name in of_calls - {_OF_JOB}}
+    called = {name: value for name, value in options.items() if name in of_calls - _OF_JOB}
     results = rows.map_async(
         function, schema=schema, **{"ordered": False, "name": "calls", **called}
     )

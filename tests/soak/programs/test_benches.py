@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from benches import flink_cluster, harness, sweep
 from benches.__main__ import NAMES
@@ -109,3 +110,13 @@ def test_an_unknown_bench_is_refused():
     )
     assert done.returncode == 2
     assert ", ".join(NAMES) in done.stderr
+
+
+def test_calls_that_a_service_answers_with_429_count_for_no_limit():
+    from benches.calls.limits import taken
+
+    outcomes = (
+        ["answered"] * 5 + ["refused"] * 4 + ["limited"] * 3 + ["failed"] * 2 + ["over quota"]
+    )
+    assert taken(pa.chunked_array([outcomes])) == 7
+    assert taken(pa.chunked_array([["answered"]])) == 1

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any
 from headgate import _options
 from headgate._option_table import CONF_PREFIX
 from headgate.errors import NotEnoughSlots, OptionError
-from headgate.spark.confs import is_connect, session_confs
+from headgate.spark.confs import context_confs, is_connect, session_confs
 from headgate.spark.connect import connect_error
 from headgate.spark.driver import application
-from headgate.spark.driver.scheduler.shares import MOST_PER_SLOT, are_to_be_had
+from headgate.spark.driver.scheduler.shares import MOST_PER_SLOT, WORKER_CPUS, are_to_be_had
 from headgate.spark.encryption import with_tls
 from headgate.spark.slots import slots_of
+from headgate.spark.streams.profiles import ExecutorResources
 from headgate.spark.streams.workers import SparkWorkers, resident
 from headgate.spark.worker_python import check_workers
+from headgate.stream.graph.placement import own_workers
 from headgate.stream.job.config import BUFFER_TIMEOUT
 from headgate.stream.job.local import dumped
 from headgate.stream.job.pool import Endpoint
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from headgate.spark.slots import Slots
     from headgate.stream.graph.stages import JobGraph
 
 
@@ -41,12 +42,13 @@ def spark_workers(
         session: of the application.
         graph: the job.
         name: of the job.
-        workers: their number; None for one for each task of the job, at most as many as there are free slots.
+        workers: number of those that run all stages without workers of their own; None for one for each task, at most as many
+            as there are free slots.
         options: of the environments.
 
     Raises:
         NotBuiltError: the session belongs to Spark Connect.
-        OptionError: an unknown option, or a value outside its limits.
+        OptionError: an unknown option, a value outside its limits, or a resource that no executor has.
         NotEnoughSlots: the workers cannot run at the same time.
         StreamError: a function of the job cannot be pickled.
         WorkerPythonError: the Python of the tasks cannot import headgate.
@@ -63,11 +65,19 @@ def spark_workers(
     context = session.sparkContext
     slots = slots_of(context)
     has_shares = are_to_be_had(context, session.version, slots)
-    size = _size(len(graph.tasks), workers, slots, resident(context), has_shares=has_shares)
+    there = ExecutorResources(context.master or "", context_confs(context), slots)
+    there.check(graph)
+    others = _size(graph, workers, there, resident(context), has_shares=has_shares)
     owner = application.of(context)
     endpoint = Endpoint(owner.host, owner.bind_host, environment.get("tls") == "require")
-    profile = owner.share if has_shares else None
-    return SparkWorkers(context, dumped((graph, name, environment)), name, size, endpoint, profile)
+    share = owner.share if has_shares else None
+    cpus = WORKER_CPUS if has_shares else None
+    # One for all workers of a stage: executors that Spark starts for a profile are for no other.
+    profile_of = {stage.number: there.profile(stage, cpus) or share for stage in graph.stages}
+    own_profiles = [profile_of[stage.number] for stage in own_workers(graph, others).values()]
+    job = dumped((graph, name, environment))
+    profiles = [*[share] * others, *own_profiles]
+    return SparkWorkers(context, job, name, endpoint, profiles, there.without_resources)
 
 
 def _environment(session: SparkSession, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -79,29 +89,44 @@ def _environment(session: SparkSession, arguments: Mapping[str, Any]) -> dict[st
     return {"buffer_timeout": BUFFER_TIMEOUT, **chosen}
 
 
-def _size(tasks: int, workers: int | None, slots: Slots, others: int, *, has_shares: bool) -> int:
-    """Return the number of workers.
+def _size(
+    graph: JobGraph,
+    workers: int | None,
+    there: ExecutorResources,
+    others: int,
+    *,
+    has_shares: bool,
+) -> int:
+    """Return the number of workers that are not those of a stage.
 
     Raises:
-        NotEnoughSlots: there are not as many slots.
+        NotEnoughSlots: there are not enough slots for all.
     """
+    slots, tasks = (
+        there.slots,
+        sum(stage.parallelism for stage in graph.stages if not stage.own_workers),
+    )
     if has_shares:
+        of_stages = graph.own_workers
         most = MOST_PER_SLOT * slots.number - others
         usual = slots.number
     else:
+        of_stages = sum(map(there.slots_for, graph.stages))
         most = max(slots.number, slots.most) - others
-        usual = slots.number - others
-    size = min(tasks, max(1, usual)) if workers is None else workers
+        usual = slots.number - others - of_stages
+    chosen = min(tasks, max(1, usual)) if workers is None else workers
+    size = chosen + of_stages
     if size <= most:
-        return size
+        return chosen
     each = f"a slot for each {MOST_PER_SLOT} workers" if has_shares else "a slot for each worker"
     also = f"; {others} workers of other streaming jobs are there" if others else ""
     needed = -(-(size + others) // MOST_PER_SLOT) if has_shares else size + others
-    remedies = [f"workers={most}"] if most > 0 else []
+    remedies = [f"workers={most - of_stages}"] if most > of_stages else []
     remedies.append(f"a master with at least {needed} slots")
     raise NotEnoughSlots(
         f"a streaming job on Spark needs {each}, here {size}; the cluster has {slots.number}",
-        asked=f"workers={size} ({'default' if workers is None else 'argument'})",
+        asked=f"workers={chosen} ({'default' if workers is None else 'argument'})"
+        + (f", and {of_stages} slots of stages with workers of their own" if of_stages else ""),
         have=f"{slots.origin}{also}",
         remedy=" · ".join(remedies),
         details={"needed": needed, "slots": slots.number},

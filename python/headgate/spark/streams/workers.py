@@ -20,7 +20,7 @@ from headgate.spark.portable import portable
 from headgate.spark.tasks.stream_worker import WorkerTask
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pyspark import SparkContext
     from pyspark.resource import ResourceProfile
@@ -79,9 +79,9 @@ class SparkWorkers:
         context: the application.
         job: pickled: graph, name, options of the environment.
         name: of the streaming job.
-        size: number of workers.
         endpoint: how workers reach the coordinator.
-        profile: the resource profile of the tasks; None for a slot each.
+        profiles: of each worker the resource profile of its task; None for a slot.
+        no_resources: the place in which these have no resources, as a clause; empty if they have some.
     """
 
     def __init__(
@@ -89,18 +89,19 @@ class SparkWorkers:
         context: SparkContext,
         job: bytes,
         name: str,
-        size: int,
         endpoint: Endpoint,
-        profile: ResourceProfile | None,
+        profiles: Sequence[ResourceProfile | None],
+        no_resources: str,
     ) -> None:
         from pyspark import InheritableThread  # noqa: PLC0415 - pyspark only where Spark is
 
-        self.size = size
+        self.size = len(profiles)
+        self.no_resources = no_resources
         self.endpoint = endpoint
         self._context = context
         self._job = job
         self._title = f"headgate streaming job {name}"
-        self._profile = profile
+        self._profiles = profiles
         self._function: Any = None
         self._starts: queue.SimpleQueue[tuple[int, int, CoordinatorAddress] | None] = (
             queue.SimpleQueue()
@@ -178,8 +179,9 @@ class SparkWorkers:
             self._function = portable(WorkerTask(address, self._job), _BODY, self._title)
         executor = self._least_loaded()
         rdd = row_on(self._context, number, executor)
-        if self._profile is not None:
-            rdd = rdd.withResources(self._profile)
+        profile = self._profiles[number]
+        if profile is not None:
+            rdd = rdd.withResources(profile)
         rdd = rdd.mapPartitions(self._function)
         self._launches[number] = _Launch(serial, submitted(rdd), executor, time.monotonic())
 

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headgate._arguments import takes, whole
-from headgate.errors import StreamError
 from headgate.sink import FunctionSink, Sink
 from headgate.stream.api.call_rates import check_rate
 from headgate.stream.api.calls import AsyncCalls, call_options, check_function
-from headgate.stream.api.checks import OPERATOR, check_sink, refuse_changes
+from headgate.stream.api.checks import OPERATOR, check_sink, refuse_added, refuse_changes
 from headgate.stream.api.job import StreamingJob
 from headgate.stream.api.stream_calls import StreamT
 from headgate.stream.operators.calls.rows import ERROR_COLUMNS, WRITES, error_schema
@@ -88,7 +87,8 @@ class AsyncSinkCalls(AsyncCalls[StreamT]):
         """
         takes_context = check_function(function, "a batch", _REMEDY)
         refuse_changes("sink_async()", self.schema, "KafkaSink · FunctionSink")
-        _check_columns(self.schema)
+        check_columns(self.schema)
+        refuse_added("sink_async()", self.schema, [*ERROR_COLUMNS.names, WRITES])
         schema = error_schema(self.schema)
         if refused is not None:
             check_sink(refused, schema)
@@ -116,14 +116,3 @@ class AsyncSinkCalls(AsyncCalls[StreamT]):
 
 def _ignore(batch: pa.RecordBatch) -> None:
     """Take the rows that are refused, of which there are none."""
-
-
-def _check_columns(rows: pa.Schema) -> None:
-    check_columns(rows)
-    both = [name for name in (*ERROR_COLUMNS.names, WRITES) if name in rows.names]
-    if both:
-        raise StreamError(
-            f"sink_async() of a stream with a column {both[0]!r}, which it adds",
-            have=", ".join(rows.names),
-            remedy="map() that gives the column another name",
-        )

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from headgate._arguments import function, refuse, span
 from headgate._kinds import kind_of
-from headgate.errors import StreamError
-from headgate.stream.api.checks import refuse_changes
-from headgate.stream.graph.nodes import Edge, Shipping
-from headgate.stream.operators.calls.memo import DigestColumn
+from headgate.stream.api.checks import refuse_added, refuse_changes
+from headgate.stream.graph.nodes import Edge, OwnWorkers, Shipping
+from headgate.stream.operators.calls.digests import DigestColumn
 from headgate.stream.operators.calls.rows import DIGEST
 from headgate.stream.operators.stateless import MapOperator
 from headgate.stream.state.descriptors import StateTtlConfig
@@ -43,11 +42,7 @@ def check_memo(memo: Any, rows: pa.Schema, keys: tuple[str, ...]) -> DigestColum
     if memo is not True and not isinstance(memo, str) and not callable(memo):
         raise refuse("memo", memo, f"is {kind_of(memo)}", takes, _REMEDY)
     refuse_changes("map_async(memo=)", rows, "no memo=")
-    if DIGEST in rows.names:
-        raise StreamError(
-            f"map_async(memo=) of a stream with a column {DIGEST!r}, which it adds",
-            remedy="map() that gives the column another name",
-        )
+    refuse_added("map_async(memo=)", rows, [DIGEST])
     places = [column_index(rows, key) for key in keys]
     if memo is True:
         return DigestColumn(rows, range(len(rows)), places)
@@ -78,6 +73,7 @@ def edge_of_digests(
     keys: tuple[str, ...],
     name: str | None,
     parallelism: int | None,
+    workers: OwnWorkers | None,
 ) -> Edge:
     """Add the operator that adds the column, and return the way of its rows: each to the task that has its key group.
 
@@ -87,6 +83,7 @@ def edge_of_digests(
         keys: of the stream, by which rows are with their tasks; without any they go by the new column.
         name: of the calls.
         parallelism: of the calls.
+        workers: of the calls. With keys they are those of this operator, to which the calls are chained.
     """
     node = stream._add(  # noqa: SLF001 - of a stream's call
         "memo",
@@ -94,5 +91,6 @@ def edge_of_digests(
         partial(MapOperator, digests, digests.schema),
         digests.schema,
         parallelism if keys else None,
+        workers=workers if keys else None,
     )
     return Edge(node) if keys else Edge(node, None, Shipping.HASH, (DIGEST,))

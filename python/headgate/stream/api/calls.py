@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
 from inspect import getattr_static
@@ -22,7 +22,15 @@ from headgate._kinds import kind_of, parameters_taken
 from headgate.errors import OptionError, StreamError
 from headgate.stream.api.call_memos import check_memo, check_memo_ttl, edge_of_digests
 from headgate.stream.api.call_rates import check_rate
-from headgate.stream.api.checks import OPERATOR, SHARED, check_call_column, refuse_changes
+from headgate.stream.api.checks import (
+    OPERATOR,
+    OWN,
+    SHARED,
+    check_call_column,
+    chosen_workers,
+    refuse_added,
+    refuse_changes,
+)
 from headgate.stream.api.stream_calls import StreamCalls, StreamT
 from headgate.stream.graph.call_functions import CallFunction
 from headgate.stream.graph.limits import UNLIMITED, BatchLimits, batch_limits
@@ -51,7 +59,14 @@ _REMEDY = "async def f(row): ... · def f(row, context): ... · class Embed(Call
 class AsyncCalls(StreamCalls[StreamT]):
     """A stream, as far as it calls functions that wait."""
 
-    @takes(schema=arrow_schema, in_flight=whole(1, 1 << 20), retries=whole(), **SHARED, **OPERATOR)
+    @takes(
+        schema=arrow_schema,
+        in_flight=whole(1, 1 << 20),
+        retries=whole(),
+        **SHARED,
+        **OWN,
+        **OPERATOR,
+    )
     def map_async(
         self,
         function: Callable[..., Any] | CallFunction | type[CallFunction],
@@ -77,6 +92,8 @@ class AsyncCalls(StreamCalls[StreamT]):
         rate_min: str | None = None,
         rate_name: str | None = None,
         shared: Callable[[], Any] | None = None,
+        workers: int | None = None,
+        resources: Mapping[str, float] | None = None,
         parallelism: int | None = None,
         name: str | None = None,
     ) -> StreamT:
@@ -133,6 +150,11 @@ class AsyncCalls(StreamCalls[StreamT]):
             shared: loads what all calls share, such as a model: a function without arguments. Each process of the job calls it once, also
                 for several operators that have the same function, and over restarts. ``context.shared`` is what it returns, which must
                 be safe for threads; it is closed at the end of the job, if it has ``close()`` or is a context manager.
+            workers: number of processes, or Spark tasks, that run this operator and those chained behind it, and nothing
+                else. Each has a task if ``parallelism`` is not given.
+            resources: what each of these workers takes for itself on Spark, such as ``{"gpu": 1}`` or ``{"cpus": 4}``. If
+                ``workers`` is not given, there is one for each task. On one machine, and in Spark's local mode,
+                it is a label that nothing enforces.
             parallelism: number of tasks.
             name: of the operator.
 
@@ -167,7 +189,8 @@ class AsyncCalls(StreamCalls[StreamT]):
         digests = check_memo(memo, self.schema, self._keys)
         ttl = check_memo_ttl(memo_ttl, memo)
         outputs = {ERRORS: error_schema(self.schema)} if on_error == "side_output" else {}
-        more: dict[str, Any] = {"rate": rates, "shared": shared}
+        own_workers = chosen_workers(workers, resources)
+        more: dict[str, Any] = {"rate": rates, "shared": shared, "workers": own_workers}
         make: Callable[[], Any]
         if digests is None:
             make = partial(AsyncCallOperator, function, self.schema, self._keys, schema, options)
@@ -177,7 +200,9 @@ class AsyncCalls(StreamCalls[StreamT]):
             return self._then(
                 "map_async", name, make, schema, parallelism, outputs, limits=most, **more
             )
-        edge = edge_of_digests(self, digests, self._keys, name, parallelism)
+        edge = edge_of_digests(self, digests, self._keys, name, parallelism, own_workers)
+        if self._keys:
+            more["workers"] = None
         keys = self._keys or edge.keys
         make = partial(MemoCallOperator, function, edge.schema, keys, schema, options, ttl)
         inputs = [edge]
@@ -300,13 +325,7 @@ def _check_order(ordered: Any, keys: tuple[str, ...], rows: pa.Schema, *, is_bat
 def _check_on_error(on_error: Any, rows: pa.Schema, schema: pa.Schema) -> None:
     if on_error not in ("fail", "side_output", "null"):
         raise refuse("on_error", on_error, "is unknown", '"fail", "side_output" or "null"')
-    both = [name for name in ERROR_COLUMNS.names if name in rows.names]
-    if both:
-        raise StreamError(
-            f"map_async() of a stream with a column {both[0]!r}, which its errors have too",
-            have=", ".join(rows.names),
-            remedy="map() that gives the column another name",
-        )
+    refuse_added("map_async()", rows, ERROR_COLUMNS.names)
     never_null = [
         field.name for field in schema if not field.nullable and not is_same_column(rows, field)
     ]

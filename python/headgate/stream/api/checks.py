@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from headgate.errors import StreamError
 from headgate.key_groups import MAX_KEY_GROUPS
 from headgate.sink.api import Sink
 from headgate.source import Source, WatermarkStrategy
+from headgate.stream.graph.nodes import OwnWorkers
 from headgate.stream.graph.operator import is_maker
 from headgate.stream.state.types import column_index, no_rows
 from headgate.stream.windows.aggregates import Aggregate
@@ -62,6 +64,8 @@ class _NoSuchCall(StreamError, AttributeError):
     """So that ``hasattr`` and ``copy`` work on streams."""
 
 
+#: Names of resources.
+_RESOURCE: Final = re.compile(r"[A-Za-z][\w.-]*")
 #: Checks of what each operator takes.
 OPERATOR: Final[dict[str, Check]] = {"name": text, "parallelism": whole(1, MAX_KEY_GROUPS)}
 
@@ -104,6 +108,55 @@ def _check_shared(name: str, load: Any) -> None:
 
 #: The check of what tasks share.
 SHARED: Final[dict[str, Check]] = {"shared": _check_shared}
+
+
+def _check_resources(name: str, value: Any) -> None:
+    """Check amounts of resources by their names.
+
+    Raises:
+        OptionError: the value has something else.
+    """
+    takes = "amounts by the names that Spark has for resources"
+    remedy = 'resources={"gpu": 1} · resources={"gpu": 0.5} · resources={"cpus": 4}'
+    if not isinstance(value, Mapping):
+        raise refuse(name, value, f"is {kind_of(value)}", takes, remedy)
+    if not value:
+        raise refuse(name, value, "has none", takes, remedy)
+    for resource, amount in value.items():
+        if not isinstance(resource, str) or not _RESOURCE.fullmatch(resource):
+            raise refuse(name, value, f"has {resource!r}, which is no name", takes, remedy)
+        is_number = isinstance(amount, (int, float)) and not isinstance(amount, bool)
+        # Spark takes the same parts, and no part of a core.
+        is_whole = is_number and amount >= 1 and amount % 1 == 0
+        if not is_whole and (not is_number or resource == "cpus" or not 0 < amount < 1):
+            what = "a whole number" if resource == "cpus" else "a whole number, or a part of 1"
+            raise refuse(name, value, f"has {amount!r} of {resource}", f"{takes}: {what}", remedy)
+
+
+#: Checks of what a stage takes for itself.
+OWN: Final[dict[str, Check]] = {"workers": whole(1, MAX_KEY_GROUPS), "resources": _check_resources}
+
+
+def chosen_workers(workers: int | None, resources: Mapping[str, float] | None) -> OwnWorkers | None:
+    """Return the workers that an operator has for itself; None if it asks for none."""
+    if workers is None and resources is None:
+        return None
+    return OwnWorkers(workers, dict(resources or {}))
+
+
+def refuse_added(call: str, rows: pa.Schema, added: Iterable[str]) -> None:
+    """Refuse rows that have a column which a call adds, to its result or to its errors.
+
+    Raises:
+        StreamError: they have one.
+    """
+    for name in added:
+        if name in rows.names:
+            raise StreamError(
+                f"{call} of a stream with a column {name!r}, which it adds",
+                have=", ".join(rows.names),
+                remedy="map() that gives the column another name",
+            )
 
 
 def check_side_outputs(schemas: Any) -> dict[str, pa.Schema]:

@@ -14,6 +14,7 @@ from headgate.sink.api import chosen_name
 from headgate.stream.api.async_sinks import AsyncSinkCalls
 from headgate.stream.api.checks import (
     OPERATOR,
+    OWN,
     SHARED,
     SOURCE,
     check_keys,
@@ -21,6 +22,7 @@ from headgate.stream.api.checks import (
     check_process,
     check_side_outputs,
     check_sink,
+    chosen_workers,
     no_such_call,
     wrong_stream,
 )
@@ -173,7 +175,7 @@ class DataStream(
         make = partial(FilterOperator, predicate)
         return self._then("filter", name, make, self.schema, parallelism)
 
-    @takes(schema=arrow_schema, **SHARED, **OPERATOR)
+    @takes(schema=arrow_schema, **SHARED, **OWN, **OPERATOR)
     def process(
         self,
         function: Callable[[], ProcessFunction] | ProcessFunction,
@@ -181,6 +183,8 @@ class DataStream(
         schema: pa.Schema,
         side_outputs: Mapping[str, pa.Schema] | None = None,
         shared: Callable[[], Any] | None = None,
+        workers: int | None = None,
+        resources: Mapping[str, float] | None = None,
         parallelism: int | None = None,
         name: str | None = None,
         batch_rows: int | None = None,
@@ -193,6 +197,8 @@ class DataStream(
             schema: of the result.
             side_outputs: schemas of further outputs; see :meth:`side_output`.
             shared: loads ``context.shared`` once for all tasks of a process; see :meth:`map_async`.
+            workers: processes of its own, or Spark tasks; see :meth:`map_async`.
+            resources: what each of these takes for itself on Spark; see :meth:`map_async`.
             parallelism: number of tasks.
             name: of the operator.
             batch_rows: most rows of a batch, for a function that is slow: barriers may pass between batches.
@@ -206,7 +212,8 @@ class DataStream(
         key_schema = pa.schema([self.schema.field(key) for key in self._keys])
         make = partial(ProcessOperator, function, key_schema, schema, outputs)
         limits = batch_limits(batch_rows, batch_bytes)
-        more: dict[str, Any] = {"limits": limits, "shared": shared}
+        own_workers = chosen_workers(workers, resources)
+        more: dict[str, Any] = {"limits": limits, "shared": shared, "workers": own_workers}
         return self._then("process", name, make, schema, parallelism, outputs, **more)
 
     @takes(name=text)

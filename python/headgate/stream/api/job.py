@@ -30,6 +30,7 @@ from headgate.observe.runs import RUNS
 from headgate.sink.api import chosen_name
 from headgate.stream.api.event_time import Until, until_now
 from headgate.stream.graph.nodes import Shipping
+from headgate.stream.graph.placement import sentences
 from headgate.stream.graph.stages import MAX_PARALLELISM, JobGraph, plan
 from headgate.stream.job.at_exit import wait_at_exit
 from headgate.stream.job.checkpoints import CheckpointConfig
@@ -41,7 +42,7 @@ from headgate.stream.job.config import (
     JobConfig,
     Restore,
 )
-from headgate.stream.job.local import ProcessWorkers, ThreadWorkers
+from headgate.stream.job.local import ProcessWorkers, ThreadsAndProcesses, ThreadWorkers
 from headgate.stream.job.master import JobMaster
 from headgate.stream.job.query import StreamingQuery
 from headgate.stream.job.run_record import record_of
@@ -123,7 +124,8 @@ class StreamingJob:
                 Without one the job runs on this machine.
             parallelism: tasks of operators that have no parallelism of their own.
             workers: processes for the tasks; 0, the default without Spark, for threads of this process. On Spark the number
-                of Spark tasks, by default one for each task of the job, and at most as many as there are slots.
+                of Spark tasks, by default one for each task of the job, and at most as many as there are slots. Those of
+                operators with ``workers=`` or ``resources=`` come on top.
             checkpoint: folder or URI for checkpoints. If it has some of this job, the job continues from the last one.
                 Without a folder a failure ends the job, and output is committed once, at the end.
             until: ``"now"`` to read what is there, such as all files of a folder, and then end. A later run with the same
@@ -220,6 +222,8 @@ class StreamingJob:
 
             pool = spark_workers(spark, graph, config.name, workers, options or {})
         master = JobMaster(graph, config, store, pool)
+        for sentence in sentences(graph, pool.no_resources):
+            master.notices.add(sentence)
         key = ("stream", master.name, 0)
         master.when_over = lambda: RUNS.look(key)
         master.start()
@@ -286,7 +290,9 @@ def _local_workers(
     options = {"buffer_timeout": BUFFER_TIMEOUT, **options}
     _options.resolve("environment", options)
     if workers:
-        return ProcessWorkers(graph, name, options, workers)
+        return ProcessWorkers(graph, name, options, workers + graph.own_workers)
+    if graph.own_workers:
+        return ThreadsAndProcesses(graph, name, options, graph.own_workers)
     return ThreadWorkers(graph, name, options)
 
 

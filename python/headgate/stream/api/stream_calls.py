@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from headgate.stream.graph.limits import UNLIMITED, BatchLimits
-from headgate.stream.graph.nodes import Edge, Node, StreamGraph
+from headgate.stream.graph.nodes import Edge, Node, OwnWorkers, StreamGraph
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,6 +57,7 @@ class StreamCalls(ABC, Generic[StreamT]):
         limits: BatchLimits = UNLIMITED,
         rate: CallRate | None = None,
         shared: Callable[[], Any] | None = None,
+        workers: OwnWorkers | None = None,
     ) -> Node:
         """Add an operator behind this stream, or behind other outputs."""
         return self._graph.add(
@@ -71,6 +72,7 @@ class StreamCalls(ABC, Generic[StreamT]):
             limits=limits,
             rate=rate,
             shared=shared,
+            workers=workers,
         )
 
     def _then(self, *arguments: Any, **options: Any) -> StreamT:

@@ -146,13 +146,14 @@ class Tally:
         self._adding = threading.Lock()
         self.refresh: Callable[[], None] | None = None
 
-    def add(self, text: str, number: int = 1, *, size: float = 0.0) -> None:
+    def add(self, text: str, number: int = 1, *, size: float = 0.0, about: str = "") -> None:
         """Count a text.
 
         Args:
             text: what occurred, of which 200 characters count.
             number: how often; 0 if only a size is new.
             size: for example seconds: the largest one is kept.
+            about: more of this time, in as many characters: it is the ``last`` one then, in place of the text.
 
         Raises:
             StateError: the number is below 0, or the size is no finite number.
@@ -164,7 +165,7 @@ class Tally:
         text = str(text)[:_LONGEST_TEXT]
         with self._adding:
             _add_to(self._entries, text, int(number), float(size))
-            self._last = text if number else self._last
+            self._last = (str(about)[:_LONGEST_TEXT] or text) if number else self._last
 
     def plain(self) -> dict[str, Any]:
         """Return its figures."""

@@ -55,6 +55,23 @@ class Edge:
         return self.node.schema if self.output is None else self.node.side_outputs[self.output]
 
 
+@dataclass(frozen=True, slots=True)
+class OwnWorkers:
+    """Workers that run the tasks of one operator, and of those chained behind it.
+
+    Attributes:
+        number: of workers; None for one for each task.
+        resources: amount of each resource that such a worker takes, by its name in Spark.
+    """
+
+    number: int | None = None
+    resources: Mapping[str, float] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """Return the resources as text; empty if there are none."""
+        return ", ".join(f"{name}={amount:g}" for name, amount in self.resources.items())
+
+
 @dataclass(eq=False, slots=True)
 class Node:
     """One operator of the graph.
@@ -74,6 +91,7 @@ class Node:
         has_windows: True if watermarks close its windows.
         rate: of its calls.
         shared: loads what its tasks in a process share; None for nothing.
+        workers: its own ones; None for those of the job.
     """
 
     uid: str
@@ -90,6 +108,7 @@ class Node:
     has_windows: bool = False
     rate: CallRate | None = None
     shared: Callable[[], Any] | None = None
+    workers: OwnWorkers | None = None
 
 
 class StreamGraph:

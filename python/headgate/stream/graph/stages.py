@@ -56,6 +56,7 @@ class Stage:
         chained: operators by the uid of the one before and its output: the rest of the task.
         edges: what the tasks send to other stages.
         operators: all operators, inputs first.
+        own_workers: number of workers that run it and no other stage; 0 for those of the job.
     """
 
     number: int
@@ -64,6 +65,7 @@ class Stage:
     chained: dict[tuple[str, str | None], list[Node]] = field(default_factory=dict)
     edges: list[OutputEdge] = field(default_factory=list)
     operators: list[Node] = field(default_factory=list)
+    own_workers: int = 0
 
     @property
     def name(self) -> str:
@@ -98,6 +100,11 @@ class JobGraph:
     def tasks(self) -> list[TaskId]:
         """Stage and index of every task."""
         return [(stage.number, at) for stage in self.stages for at in range(stage.parallelism)]
+
+    @property
+    def own_workers(self) -> int:
+        """Number of the workers that stages have for themselves."""
+        return sum(stage.own_workers for stage in self.stages)
 
     @property
     def sources(self) -> dict[str, Source[Any, Any, Any]]:
@@ -148,21 +155,22 @@ def plan(
 
     Raises:
         OptionError: a number is outside its limits.
-        StreamError: the parallelism of an operator is above the number of key groups.
+        StreamError: the parallelism of an operator is above the number of key groups, or below that of its workers.
     """
     whole_number("max_parallelism", max_parallelism, 1, MAX_KEY_GROUPS)
     whole_number("parallelism", parallelism, 1, max_parallelism)
     stages: list[Stage] = []
     stage_of: dict[str, Stage] = {}
     for node in _nodes_of(graph, job):
-        chosen = parallelism if node.parallelism is None else node.parallelism
+        own_parallelism = _own_parallelism(node)
+        chosen = parallelism if own_parallelism is None else own_parallelism
         if chosen > max_parallelism:
             raise StreamError(
                 f"parallelism={chosen} of {node.uid} is outside its limits",
                 have=f"1 to max_parallelism={max_parallelism}",
                 remedy=f"parallelism= from 1 to {max_parallelism}",
             )
-        before = _chains_to(node, stage_of, chosen if node.parallelism is not None else None)
+        before = _chains_to(node, stage_of, own_parallelism)
         if before is not None:
             (edge,) = node.inputs
             before.chained.setdefault((edge.node.uid, edge.output), []).append(node)
@@ -170,6 +178,8 @@ def plan(
             stage_of[node.uid] = before
             continue
         stage = Stage(len(stages), chosen, node, operators=[node])
+        if node.workers is not None:
+            stage.own_workers = node.workers.number or chosen
         stages.append(stage)
         stage_of[node.uid] = stage
         for edge in node.inputs:
@@ -192,11 +202,29 @@ def _nodes_of(graph: StreamGraph, job: object) -> list[Node]:
     return [node for node in graph.nodes if id(node) in needed]
 
 
+def _own_parallelism(node: Node) -> int | None:
+    """Return the number of tasks of an operator: a task for each of its own workers, if it has no other number.
+
+    Raises:
+        StreamError: it has more workers than tasks.
+    """
+    workers = None if node.workers is None else node.workers.number
+    if workers is None or node.parallelism is None:
+        return node.parallelism if workers is None else workers
+    if workers > node.parallelism:
+        raise StreamError(
+            f"workers={workers} of {node.uid} are more than its tasks, and some would have nothing to do",
+            have=f"parallelism={node.parallelism}",
+            remedy=f"workers={node.parallelism} · parallelism={workers} · no parallelism=, for a task in each worker",
+        )
+    return node.parallelism
+
+
 def _chains_to(
     node: Node, stage_of: Mapping[str, Stage], own_parallelism: int | None
 ) -> Stage | None:
     """Return the stage whose tasks can run an operator, or None if it needs an exchange."""
-    if len(node.inputs) != 1 or node.inputs[0].shipping is not Shipping.FORWARD:
+    if len(node.inputs) != 1 or node.inputs[0].shipping is not Shipping.FORWARD or node.workers:
         return None
     stage = stage_of[node.inputs[0].node.uid]
     return stage if own_parallelism in {None, stage.parallelism} else None

@@ -1,4 +1,4 @@
-"""Workers on this machine: threads of this process, or processes."""
+"""Workers on this machine: threads of this process, processes, or both."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from headgate.stream.graph.stages import JobGraph
 
 _LOG: Final = logging.getLogger("headgate.stream")
+#: The place in which workers have no resources, as a clause.
+NO_RESOURCES: Final = "on this machine"
 #: Seconds in which workers have to end once they were told to.
 _END: Final = 30.0
 #: Seconds in which a process ends whose connection has ended.
@@ -49,6 +51,7 @@ class ThreadWorkers:
 
     #: Threads share an environment.
     size = 1
+    no_resources = NO_RESOURCES
 
     def __init__(self, graph: JobGraph, name: str, options: Mapping[str, Any]) -> None:
         self._graph, self._name, self._options = graph, name, options
@@ -108,6 +111,8 @@ class ProcessWorkers:
         StreamError: a function of the job cannot be pickled.
     """
 
+    no_resources = NO_RESOURCES
+
     def __init__(self, graph: JobGraph, name: str, options: Mapping[str, Any], size: int) -> None:
         self.size = size
         self.endpoint = _endpoint(options)
@@ -163,6 +168,50 @@ class ProcessWorkers:
                 process.wait()
 
 
+class ThreadsAndProcesses:
+    """Workers of both kinds: the threads of this process are number 0, and processes run stages of their own.
+
+    Args:
+        graph: the job.
+        name: of the job.
+        options: of the environments.
+        processes: number of processes.
+
+    Raises:
+        StreamError: a function of the job cannot be pickled.
+    """
+
+    no_resources = NO_RESOURCES
+
+    def __init__(
+        self, graph: JobGraph, name: str, options: Mapping[str, Any], processes: int
+    ) -> None:
+        self._processes = ProcessWorkers(graph, name, options, processes)
+        self._threads = ThreadWorkers(graph, name, options)
+        self.size = self._threads.size + processes
+        self.endpoint = self._threads.endpoint
+
+    def _of(self, number: int) -> ThreadWorkers | ProcessWorkers:
+        return self._threads if number < self._threads.size else self._processes
+
+    def start(self, number: int, address: CoordinatorAddress) -> None:
+        """Start a worker of its kind."""
+        self._of(number).start(number, address)
+
+    def ended(self) -> Mapping[int, Cause]:
+        """Return workers of both kinds that have ended."""
+        return {**self._threads.ended(), **self._processes.ended()}
+
+    def end_of(self, number: int) -> str:
+        """Return how a worker has ended."""
+        return self._of(number).end_of(number)
+
+    def stop(self) -> None:
+        """Wait for all."""
+        self._processes.stop()
+        self._threads.stop()
+
+
 def _endpoint(options: Mapping[str, Any]) -> Endpoint:
     return Endpoint(tls=options.get("tls") == "require")
 
@@ -184,7 +233,7 @@ def dumped(job: tuple[JobGraph, Any, Any]) -> bytes:
         raise StreamError(
             f"the job cannot be sent to other processes: {type(error).__name__}: {error}",
             have=culprit(_objects(job[0]), dumps),
-            remedy="make it where it is used, such as in open() · functions of a module · pip install pyspark, whose pickler takes lambdas · workers=0 for threads",
+            remedy="make it where it is used, such as in open() · functions of a module · pip install pyspark, whose pickler takes lambdas · no workers= for threads",
         ) from error
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.control.cause import Cause
 from headgate.errors import CheckpointError, HeadgateError, PeerLostError, ProtocolError
 from headgate.observe.record import Failure
+from headgate.stream.graph.placement import placed
 from headgate.stream.job.attempt import Attempt
 from headgate.stream.job.checkpointing import Checkpointing
 from headgate.stream.job.lock_waits import LockWaits
@@ -329,7 +330,7 @@ class JobMaster:
         self._attempts += 1
         name = self._checkpointing.completed.name(self._attempts)
         size = self._workers.size
-        worker_of = {task: at % size for at, task in enumerate(self.graph.tasks)}
+        worker_of = placed(self.graph, size)
         fields, base = (None, "") if restored is None else (restored.fields, restored.base)
         sources = JobSources(
             self.graph,

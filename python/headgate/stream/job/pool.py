@@ -37,6 +37,10 @@ class WorkerPool(Protocol):
     def endpoint(self) -> Endpoint:
         """Address and encryption of the coordinator, for its workers."""
 
+    @property
+    def no_resources(self) -> str:
+        """The place in which workers of a stage do not get its resources, as a clause; empty if they do."""
+
     def start(self, number: int, address: CoordinatorAddress) -> None:
         """Start a worker, or start it again after it was lost; one that still runs is ended."""
 

@@ -70,13 +70,14 @@ class MapState(ColumnState):
         has_entry[has_entry] = self.column.alive(slots)
         return pa.array(has_entry)
 
-    def put(self, map_keys: Any, values: Any, *, where: Any = None) -> None:
+    def put(self, map_keys: Any, values: Any, *, where: Any = None, at: int | None = None) -> None:
         """Set the value of each row's map key in the map of the row's key. Of equal map keys the last row counts.
 
         Args:
             map_keys: an array with one map key per row of the batch, none of them null.
             values: an array with one value per row; null is a value.
             where: booleans, one per row or per distinct key, for the rows that are put. None for all.
+            at: time in ms since 1970 from which on a time to live counts; None for now.
 
         Raises:
             StateError: another number of values, map keys or booleans, or a map key that is null.
@@ -91,7 +92,7 @@ class MapState(ColumnState):
         values = selection.values(values, self.column.type)
         entries = self.space.resolve(columns)
         self._link(entries.slots, selection.slots[entries.first])
-        self.column.put(entries.row_slots, values)
+        self.column.put(entries.row_slots, values, None if self.column.ttl is None else at)
 
     def add(self, map_keys: Any, numbers: Any) -> None:
         """Add a number to the value of each row's map key, which is 0 if there is none; an entry of 0 is removed.

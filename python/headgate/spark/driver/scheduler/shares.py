@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headgate.spark.slots import Slots
 
 #: Cores that Spark counts for a worker.
-_WORKER: Final = 0.001
+WORKER_CPUS: Final = 0.001
 #: Most workers for each slot.
 MOST_PER_SLOT: Final = 10
 #: The first Spark that takes less than a core for a task.
@@ -46,5 +46,5 @@ def share_of_a_core() -> ResourceProfile:
     from pyspark.resource import ResourceProfileBuilder, TaskResourceRequests  # noqa: PLC0415 - only here
 
     # PySpark's types say int, its JVM takes fractions.
-    request = TaskResourceRequests().cpus(_WORKER)  # type: ignore[arg-type, unused-ignore]
+    request = TaskResourceRequests().cpus(WORKER_CPUS)  # type: ignore[arg-type, unused-ignore]
     return ResourceProfileBuilder().require(request).build

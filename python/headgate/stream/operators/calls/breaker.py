@@ -25,8 +25,19 @@ AGE: Final = 60.0
 #: Seconds of the first pause, of which each further one has twice as many, and of the longest.
 FIRST: Final = 1.0
 LONGEST: Final = 60.0
+#: Characters of an error that are shown.
+_LONGEST_TEXT: Final = 200
 #: Single calls that have to succeed, one after the other, behind a pause.
 SINGLES: Final = 3
+
+
+def described(error: BaseException) -> str:
+    """Return the class and the text of an error on one line, of at most 200 characters."""
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # noqa: BLE001 - a user's error need not have a text
+        text = ""
+    return f"{type(error).__name__}: {text}".removesuffix(": ")[:_LONGEST_TEXT]
 
 
 class CallBreaker:
@@ -64,19 +75,29 @@ class CallBreaker:
         self._is_single = self.resumes_at is not None
         return self._period
 
-    def end(self, now: float, period: int, *, has_failed: bool) -> bool:
+    def is_single(self, period: int) -> bool:
+        """Return True if a call that began in a period is the single one that tries the service."""
+        return period == self._period and self.resumes_at is not None
+
+    def end(
+        self, now: float, period: int, *, has_failed: bool, has_failed_before: bool = False
+    ) -> bool:
         """Note how a call has ended; return True if that is the begin or the end of a pause.
 
         Args:
             now: the time.
             period: in which it began.
             has_failed: True if it failed.
+            has_failed_before: True if an earlier attempt of it was a single one that failed. Once another one has
+                succeeded its failure is that of its row, and says nothing of the service.
         """
         if period != self._period:
             return False
         if self.resumes_at is None:
             return self._note(now, has_failed=has_failed)
         self._is_single = False
+        if has_failed and has_failed_before and self._successes:
+            return False
         self._successes += not has_failed
         if has_failed:
             self._pause(now)
@@ -123,18 +144,21 @@ class CallPauses:
     ) -> None:
         self._name, self._share, self._loop = name, share, loop
         self._breaker = CallBreaker(share)
-        self._waiting: list[asyncio.Future[None]] = []
+        #: Each with the number of its call.
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        #: Calls that were the single one in this outage, and failed: others are next.
+        self._tried: set[int] = set()
         #: Time of the timer that is set.
         self._timer: float | None = None
         self._pauses = metrics.counter("call_pauses")
         self._gauge = metrics.gauge("calls_paused")
         self._gauge.set(0)
 
-    async def wait(self) -> None:
-        """Wait until a call may begin. Others may then begin before it, since it may wait for something else first."""
+    async def wait(self, call: int) -> None:
+        """Wait until a call may begin, by its number. Others may then begin before it, since it may wait for something else first."""
         while not self._breaker.may_begin(self._loop.time()):
             future: asyncio.Future[None] = self._loop.create_future()
-            self._waiting.append(future)
+            self._waiting.append((call, future))
             self._go_on()
             await future
 
@@ -142,28 +166,33 @@ class CallPauses:
         """Begin a call; return what :meth:`end` takes, None if it may not begin after all."""
         return self._breaker.begin(self._loop.time())
 
-    def end(self, period: int, error: BaseException | None) -> None:
+    def end(self, call: int, period: int, error: BaseException | None) -> None:
         """Note how a call has ended, and let others begin.
 
         Args:
+            call: its number.
             period: what :meth:`begin` returned.
             error: of the call; None if it succeeded. What is an answer of the service is no failure of it.
         """
         now, breaker = self._loop.time(), self._breaker
         has_failed = error is not None and not isinstance(error, ANSWERS)
-        if breaker.end(now, period, has_failed=has_failed):
+        has_failed_before = call in self._tried
+        if has_failed and breaker.is_single(period):
+            self._tried.add(call)
+        if breaker.end(now, period, has_failed=has_failed, has_failed_before=has_failed_before):
             resumes_at = breaker.resumes_at
             self._gauge.set(resumes_at is not None)
             if resumes_at is None:
+                self._tried.clear()
                 _LOG.info("%s: all calls go on", self._name)
-            else:
+            elif error is not None:
                 self._pauses.add()
                 _LOG.warning(
-                    "%s: no call for %g s, since more than a share of %g has failed; the last error is a %s",
+                    "%s: no call for %g s, since more than a share of %g has failed; the last error is %s",
                     self._name,
                     resumes_at - now,
                     self._share,
-                    type(error).__name__,
+                    described(error),
                 )
         self._go_on()
 
@@ -171,8 +200,10 @@ class CallPauses:
         """Let the calls look again that wait, if one may begin, or set a timer for them."""
         now, resumes_at = self._loop.time(), self._breaker.resumes_at
         if self._breaker.may_begin(now):
-            waiting, self._waiting = self._waiting, []
-            for future in waiting:
+            # One that has failed as the single call has its turn behind the others: its row may be what fails.
+            waiting = sorted(self._waiting, key=lambda waiter: waiter[0] in self._tried)
+            self._waiting = []
+            for _, future in waiting:
                 if not future.done():  # it was cancelled
                     future.set_result(None)
         elif self._waiting and resumes_at is not None and now < resumes_at != self._timer:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate._kinds import is_coroutine_function
 from headgate.errors import InternalError
 from headgate.stream.graph.call_functions import CallContext, CallFunction
-from headgate.stream.operators.calls.breaker import CallPauses
+from headgate.stream.operators.calls.breaker import CallPauses, described
 from headgate.stream.operators.calls.pace import CallPace
 from headgate.stream.operators.calls.times import CallTimes
 from headgate.stream.operators.calls.watch import WATCH, BlockedCalls, WatchedLoop
@@ -119,8 +119,12 @@ class CallLoop:
     def count_failure(self, call: Call) -> None:
         """Count a call that has failed for good behind its last attempt, since its result does not fit."""
         call.failed += 1
-        self._kinds.add(type(call.error).__name__)
+        if call.error is not None:
+            self._note_kind(call.error)
         self._errors.add()
+
+    def _note_kind(self, error: BaseException) -> None:
+        self._kinds.add(type(error).__name__, about=described(error))
 
     def begin(self, calls: Sequence[tuple[Call, Any]]) -> None:
         """Begin calls, each with what it is about."""
@@ -179,17 +183,17 @@ class CallLoop:
         while not is_over:
             period = 0
             if self._pauses is not None or self._pace is not None:
-                period = await self._permission(value, is_under_way=is_under_way)
+                period = await self._permission(call, value, is_under_way=is_under_way)
             is_under_way = True
             error = await self._attempt(call, about)
             if self._pauses is not None:
-                self._pauses.end(period, error)
+                self._pauses.end(call.first, period, error)
             if self._pace is not None:
                 self._pace.end(value, error)
             if error is None:
                 break
             call.failed, call.result = call.failed + 1, None
-            self._kinds.add(type(error).__name__)
+            self._note_kind(error)
             is_over = not self._policy.is_retried(error, call.failed)
             if is_over:
                 self._errors.add()
@@ -220,12 +224,12 @@ class CallLoop:
         finally:
             self.times.add(wait, -1)
 
-    async def _permission(self, value: str, *, is_under_way: bool) -> int:
+    async def _permission(self, call: Call, value: str, *, is_under_way: bool) -> int:
         """Wait until an attempt may begin; return its period of the pauses."""
         while True:
             if self._pauses is not None:
                 with self._waiting("breaker"):
-                    await self._pauses.wait()
+                    await self._pauses.wait(call.first)
             if self._pace is not None:
                 with self._waiting("rate"):
                     await self._pace.begin(value, has_place=is_under_way)

@@ -5,26 +5,23 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from headgate._kinds import kind_of
-from headgate.errors import SchemaMismatchError, UserFunctionError
+from headgate.errors import SchemaMismatchError
+from headgate.stream.operators.calls.call import JointRows
 from headgate.stream.operators.calls.journal import CallJournal
 from headgate.stream.operators.calls.operator import AsyncCallOperator
 from headgate.stream.operators.calls.rows import DIGEST, as_seen, is_same_column
 from headgate.stream.operators.calls.state import as_rows, as_structs, struct_of
 from headgate.stream.state.descriptors import MapStateDescriptor
 from headgate.stream.state.files import SnapshotFolder
-from headgate.stream.state.values import is_valid, storage_type
+from headgate.stream.state.values import is_valid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     import numpy.typing as npt
 
@@ -39,68 +36,6 @@ _LOOKED_UP: Final = 1024
 _BYTES: Final = 512
 #: Columns of the journal.
 _RECORD: Final = ["group", "at", "digest", "result"]
-#: Values that a function of a row may return: of others the text differs from run to run.
-_PLAIN: Final = (str, bytes, int, float, Decimal, date, datetime, time, timedelta, type(None))
-
-
-class DigestColumn:
-    """Adds the column by which rows are equal; called with each batch.
-
-    Args:
-        schema: of the rows.
-        columns: positions of those that make rows equal, if there is no function.
-        keys: positions of the keys of the stream, by which rows are told apart first.
-        function: of a row as a dict, whose value makes rows equal.
-    """
-
-    def __init__(
-        self,
-        schema: pa.Schema,
-        columns: Sequence[int],
-        keys: Sequence[int],
-        function: Callable[[dict[str, Any]], Any] | None = None,
-    ) -> None:
-        self.schema = pa.schema([*schema, pa.field(DIGEST, pa.binary(), nullable=False)])
-        self._columns, self._keys = tuple(columns), tuple(keys)
-        self._function = function
-
-    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows with the column.
-
-        Raises:
-            UserFunctionError: the function returned what has no content.
-        """
-        places = self._keys if self._function else (*self._keys, *self._columns)
-        columns: list[Sequence[Any]] = [_plain_values(batch.column(at)) for at in places]
-        if self._function is not None:
-            columns.append([_checked(self._function(row)) for row in batch.to_pylist()])
-        # The texts of values are the same in all processes, other than their hashes.
-        digests = [_digest(repr(row)) for row in zip(*columns, strict=True)]
-        return pa.RecordBatch.from_arrays(
-            [*batch.columns, pa.array(digests, pa.binary())], schema=self.schema
-        )
-
-
-def _plain_values(column: pa.Array) -> list[Any]:
-    """Return the values; times as numbers, since Python has no ns."""
-    stored = storage_type(column.type)
-    is_as_stored = stored is None or stored == column.type
-    return (column if is_as_stored else column.view(stored)).to_pylist()  # type: ignore[no-any-return]
-
-
-def _checked(value: Any) -> Any:
-    parts = value if isinstance(value, (tuple, list)) else (value,)
-    if not all(isinstance(part, _PLAIN) for part in parts):
-        raise UserFunctionError(
-            f"memo= returned {kind_of(value)}, which has no content to compare",
-            have="a text, bytes, a number, a time, None, or a tuple of these",
-            remedy='memo=lambda row: (row["model"], row["text"])',
-        )
-    return value
-
-
-def _digest(text: str) -> bytes:
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +56,16 @@ class _Remembered:
     lengths: npt.NDArray[np.int64]
     has_result: npt.NDArray[np.bool_]
 
-    def outcome(self, number: int) -> list[pa.RecordBatch] | None:
-        """Return the result of a row; None if there is none."""
-        at = number - self.first
-        if not self.has_result[at]:
-            return None
-        length = int(self.lengths[at])
-        return [self.rows.slice(int(self.ends[at]) - length, length)] if length else []
+    def has(self, number: int) -> bool:
+        """Return True if a row has a result."""
+        return bool(self.has_result[number - self.first])
+
+    def results(self, numbers: Sequence[int]) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
+        """Return the results of rows that have one, and the number of rows of each."""
+        at = np.asarray(numbers) - self.first
+        lengths, ends = self.lengths[at], np.cumsum(self.lengths[at])
+        places = np.arange(lengths.sum()) + np.repeat(self.ends[at] - ends, lengths)
+        return self.rows.take(pa.array(places)), lengths
 
 
 def _is_same(values: pa.Array, others: pa.Array) -> bool:
@@ -202,18 +140,21 @@ class MemoCallOperator(AsyncCallOperator):
         counter = context.metrics.counter("calls_recovered")
         life = None if self._ttl is None else self._ttl.millis
         groups = context.key_groups
+        results: list[tuple[int, pa.RecordBatch]] = []
         for records in journal.read():
             if records.schema.names != _RECORD or records["result"].type != pa.list_(self._type):
                 continue  # of a function with another schema
             of = records["group"].to_numpy()
             mine = (of >= groups.start) & (of < groups.stop)
-            if life is not None:
-                mine &= records["at"].to_numpy() + life > context.clock()
-            rows = records.filter(pa.array(mine))
-            if rows.num_rows:
-                self._call_state.set_groups(rows["group"].to_numpy())
-                self._memo.put(rows["digest"], rows["result"])
-                counter.add(rows.num_rows)
+            # All rows of a record have one time.
+            at = records["at"][0].as_py()
+            if mine.any() and (life is None or at + life > context.clock()):
+                results.append((at, records.filter(pa.array(mine))))
+        # The newest result of a row counts, whichever task has written it.
+        for at, rows in sorted(results, key=lambda result: result[0]):
+            self._call_state.set_groups(rows["group"].to_numpy())
+            self._memo.put(rows["digest"], rows["result"], at=at)
+            counter.add(rows.num_rows)
 
     def _to_begin(self, calls: list[Call]) -> list[Call]:
         waiting = super()._to_begin(calls)
@@ -221,13 +162,10 @@ class MemoCallOperator(AsyncCallOperator):
             rows = pa.concat_batches([call.rows for call in waiting])
             # The journal has those that ended behind the checkpoint.
             remembered = self._read(0, rows)
-            for at, (call, digest) in enumerate(
-                zip(waiting, rows[DIGEST].to_pylist(), strict=True)
-            ):
+            for call, digest in zip(waiting, rows[DIGEST].to_pylist(), strict=True):
                 call.digest = digest
-                outcome = remembered.outcome(at)
-                if outcome is not None:
-                    self._answer(call, outcome)
+            numbers = np.flatnonzero(remembered.has_result)
+            self._answer_all([waiting[at] for at in numbers], numbers, remembered, rows, 0)
         return [call for call in waiting if call.outcome is None and not self._follow(call)]
 
     def _follow(self, call: Call) -> bool:
@@ -289,12 +227,15 @@ class MemoCallOperator(AsyncCallOperator):
         chosen = part.rows.slice(0, number)
         names = None if options.call_id is None else chosen[options.call_id].to_pylist()
         calls: list[Call] = []
+        #: Those that have a result, and of these those whose result was looked up.
+        answered: list[Call] = []
+        hits: list[Call] = []
         for at, digest in enumerate(chosen[DIGEST].to_pylist()):
             first = part.first + at
             outcome = self._recent.get(digest)
-            if outcome is None:
-                outcome = remembered.outcome(first)
-            if len(calls) == most and outcome is None and digest not in self._followers:
+            is_hit = outcome is None and remembered.has(first)
+            is_known = is_hit or outcome is not None
+            if len(calls) == most and not is_known and digest not in self._followers:
                 number = at
                 break
             call = self._call(first, chosen, at, 1, per_row)
@@ -303,11 +244,17 @@ class MemoCallOperator(AsyncCallOperator):
             if names is not None and names[at] is not None:
                 call.call_id = str(names[at])
             self._add(call)
-            if outcome is not None:
+            if is_known:
+                answered.append(call)
+            if is_hit:
+                hits.append(call)
+            elif outcome is not None:
                 self._answer(call, outcome)
-                self._line_up(call)
             elif not self._follow(call):
                 calls.append(call)
+        self._answer_all(hits, [call.first for call in hits], remembered, chosen, part.first)
+        for call in answered:
+            self._line_up(call)
         self._take(number)
         return calls
 
@@ -326,6 +273,39 @@ class MemoCallOperator(AsyncCallOperator):
         results = as_rows(lists.flatten(), self._schema)
         return _Remembered(first, results, np.cumsum(lengths), lengths, is_valid(lists))
 
+    def _answer_all(
+        self,
+        calls: Sequence[Call],
+        numbers: Sequence[int],
+        remembered: _Remembered,
+        rows: pa.RecordBatch,
+        first: int,
+    ) -> None:
+        """Give calls the results that were looked up for them, all at once: a column of them costs about as much as a value.
+
+        Args:
+            calls: of a row each.
+            numbers: of these rows.
+            remembered: has a result for each.
+            rows: has these rows.
+            first: number of the first one in it.
+        """
+        if not calls:
+            return
+        results, lengths = remembered.results(numbers)
+        places = np.repeat(np.asarray(numbers) - first, lengths)
+        results = self._with_own(results, rows, places)
+        per_row = results.nbytes / max(1, results.num_rows)
+        joint = JointRows(results, per_row) if (lengths == 1).all() else None
+        start = 0
+        for at, (call, length) in enumerate(zip(calls, lengths.tolist(), strict=True)):
+            size = _BYTES + length * per_row
+            self._size += size - call.size
+            call.size, call.joint, call.place = size, joint, at
+            call.outcome = [results.slice(start, length)] if length else []
+            start += length
+        self._hits.add(len(calls))
+
     def _answer(self, call: Call, outcome: list[pa.RecordBatch]) -> None:
         """Give a call a result that is there, with the columns that its own row has."""
         outcome = [self._as_of(call, batch) for batch in outcome]
@@ -336,13 +316,18 @@ class MemoCallOperator(AsyncCallOperator):
 
     def _as_of(self, call: Call, result: pa.RecordBatch) -> pa.RecordBatch:
         """Return a result with the columns that the row of a call has."""
+        return self._with_own(result, call.batch, np.full(result.num_rows, call.start))
+
+    def _with_own(
+        self, results: pa.RecordBatch, rows: pa.RecordBatch, places: npt.NDArray[np.int64]
+    ) -> pa.RecordBatch:
+        """Return results with the columns that their rows have, each at a place among others."""
         if not self._copied:
-            return result
-        columns = result.columns
-        places = pa.array(np.full(result.num_rows, call.start))
+            return results
+        columns = results.columns
         for at, of in self._copied:
-            columns[at] = call.batch.column(of).take(places)
-        return pa.RecordBatch.from_arrays(columns, schema=result.schema)
+            columns[at] = rows.column(of).take(pa.array(places))
+        return pa.RecordBatch.from_arrays(columns, schema=results.schema)
 
     def _check_copied(self, call: Call) -> None:
         """Let a call fail that has changed a column of its row: equal rows would lose their own value, or get one of another."""

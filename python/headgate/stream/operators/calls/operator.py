@@ -48,12 +48,14 @@ class _Waiting:
         rows: in their order.
         first: number of the first one.
         due: time in ms at which they wait for no others.
+        size: bytes of the rows.
         orders: class of each row's key; None if that does not count.
     """
 
     rows: pa.RecordBatch
     first: int
     due: int
+    size: int
     orders: npt.NDArray[np.int32] | None
 
 
@@ -84,7 +86,8 @@ class AsyncCallOperator(KeyedOperator):
         self._function: CallFunction | None = None
         self._loop: CallLoop | None = None
         self._waiting: deque[_Waiting] = deque()
-        self._num_waiting = 0
+        #: Rows and bytes that wait: a look at them costs the same however many they are.
+        self._num_waiting = self._waiting_size = 0
         #: Number of the next row that arrives.
         self._next = 0
         #: Calls whose result is not next, in the order of their rows, by the number of the first one.
@@ -171,9 +174,10 @@ class AsyncCallOperator(KeyedOperator):
         if self._options.order == "by_key":
             orders = key_groups_of(batch.select(self._keys), _CLASSES)
         due = self._context.clock() + self._options.wait if self._options.wait else 0
-        self._waiting.append(_Waiting(batch, self._next, due, orders))
+        self._waiting.append(_Waiting(batch, self._next, due, batch.nbytes, orders))
         self._next += batch.num_rows
         self._num_waiting += batch.num_rows
+        self._waiting_size += batch.nbytes
         self._begin()
 
     def _is_formed(self) -> bool:
@@ -184,8 +188,7 @@ class AsyncCallOperator(KeyedOperator):
         if options.rows is None or not options.wait or self._is_due or self._is_ending:
             return True
         return self._num_waiting >= options.rows or (
-            options.bytes is not None
-            and sum(part.rows.nbytes for part in self._waiting) >= options.bytes
+            options.bytes is not None and self._waiting_size >= options.bytes
         )
 
     def _begin(self) -> None:
@@ -268,10 +271,14 @@ class AsyncCallOperator(KeyedOperator):
         """Remove the first rows that wait; they are of one part."""
         self._num_waiting -= number
         part = self._waiting.popleft()
+        self._waiting_size -= part.size
         if number < part.rows.num_rows:
             orders = None if part.orders is None else part.orders[number:]
             rest = part.rows.slice(number)
-            self._waiting.appendleft(_Waiting(rest, part.first + number, part.due, orders))
+            self._waiting_size += rest.nbytes
+            self._waiting.appendleft(
+                _Waiting(rest, part.first + number, part.due, rest.nbytes, orders)
+            )
         self._is_due = False
 
     def _call(
