@@ -4,8 +4,8 @@ The service is a process of its own, ``headgate.testing.Service``: 200 ms +- 50 
 429, 1 % with an error, by a seed. 20,000 rows are called one by one in two worker processes, 64 calls at a time in
 each, with ``rate="500/s"``.
 
-- ``calls_limit`` is the time that the service's limit of 500/s makes of the calls that it takes, over the time of the
-  whole job. Calls that it answers with 429 count for no limit, but for ``rate=``: with 5 % of them 0.95 is the most.
+- ``calls_limit`` is the time of all calls at 500/s, those that the service answers with 429 or an error by chance
+  included, over the time of the whole job.
 - ``calls_rate`` is 1 less the furthest from what was asked that the calls of a second are, by the ledger of a service
   without limits: 500/s across four tasks, for each second that begins a tenth of one after another.
 - ``calls_paid`` is 1.005 over the calls paid for per row while 10 workers and 2 drivers are killed at random moments;

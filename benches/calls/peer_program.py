@@ -36,7 +36,9 @@ def spark(order: dict[str, Any]) -> None:
     builder = SparkSession.builder.master(f"local[{PROCESSES},4]").appName("calls by hand")
     builder = builder.config("spark.ui.enabled", "false").config("spark.log.level", "ERROR")
     session = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
-    session.range(PROCESSES, numPartitions=PROCESSES).mapInArrow(iter, "id bigint").collect()
+    session.range(PROCESSES, numPartitions=PROCESSES).mapInArrow(
+        lambda batches: batches, "id bigint"
+    ).collect()
     when_told()
     calls = by_hand(order["url"], order["in_flight"], order["folder"] + "/pids")
     numbers = session.range(0, order["rows"], 1, PARTITIONS)
@@ -92,11 +94,14 @@ def daft(order: dict[str, Any]) -> None:
     """Daft: an asynchronous function, all in this process."""
     import daft
 
-    client = Client(order["url"])
+    most = PROCESSES * order["in_flight"]
+    client, room = Client(order["url"]), asyncio.Semaphore(most)
 
-    @daft.func(max_concurrency=PROCESSES * order["in_flight"])
+    @daft.func(max_concurrency=most)
     async def ask(number: int) -> int:
-        return await client.ask(number)
+        # Daft begins more calls at a time than max_concurrency says, and the files of the process run out.
+        async with room:
+            return await client.ask(number)
 
     leave_pid(order["folder"] + "/pids")
     when_told()
