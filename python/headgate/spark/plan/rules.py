@@ -32,6 +32,8 @@ _INLINE: Final = (
     "executors may be on several hosts, and a Spark Connect session cannot tell which, so all pages "
     "would travel through Spark's shuffle"
 )
+#: The reason against each other way in the wheel without the native module.
+NO_NATIVE: Final = "the installed wheel of Headgate, py3-none-any, has no native module"
 _BY_ORDER: Final = (
     "by may place rows by their order, which may differ if an executor is lost, and Spark "
     "would not notice: that takes Spark 4.1, its spark.sql.shuffle.orderIndependentChecksum, and its "
@@ -123,8 +125,9 @@ def choose(call: CallFacts, session: SessionFacts) -> Plan:
             mode, impossible = "repartition", "" if call.is_by_spark else not_kept
     elif call.is_shortest:
         mode, why, against, impossible = "repartition", _NO_MAP, _ONLY_WORK, ""
-    elif session.is_inline or (not_kept and call.is_by_spark):
+    elif not session.has_native or session.is_inline or (not_kept and call.is_by_spark):
         mode, why = "repartition", _INLINE if session.is_inline else not_kept
+        why = why if session.has_native else NO_NATIVE
         against, impossible = why, "" if call.is_by_spark else not_kept
     else:
         against = why
