@@ -7,12 +7,11 @@ SOURCE_DATE_EPOCH must be set: it becomes the time of all files. Decision: ADR 0
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-
-from packaging.utils import parse_wheel_filename
 
 TAG = "py3-none-any"
 #: The module that stands for the native one.
@@ -37,10 +36,17 @@ def leave_out_native(package: Path, version: str) -> None:
     (package / "_native.py").write_text(STAND_IN.format(tag=TAG, version=version), encoding="utf-8")
 
 
+def _replace(file: Path, pattern: str, text: str) -> None:
+    changed, times = re.subn(pattern, text, file.read_text(encoding="utf-8"))
+    if times != 1:
+        raise SystemExit(f"{file.name} has {pattern!r} {times} times, not once")
+    file.write_text(changed, encoding="utf-8")
+
+
 def main() -> int:
     """Write the wheel beside the one that the command line names."""
     (wheel,) = [Path(name).resolve() for name in sys.argv[1:]]
-    version = str(parse_wheel_filename(wheel.name)[1])
+    version = wheel.name.split("-")[1]
     tool = [sys.executable, "-m", "wheel"]
     with tempfile.TemporaryDirectory(prefix="headgate-wheel-") as folder:
         subprocess.run([*tool, "unpack", "--dest", folder, wheel], check=True)
@@ -51,11 +57,13 @@ def main() -> int:
         for sbom in info.glob("sboms/*"):
             sbom.unlink()
         (info / "sboms").rmdir()
-        lines = (info / "WHEEL").read_text(encoding="utf-8").splitlines()
-        kept = [line for line in lines if not line.startswith(("Root-Is-Purelib:", "Tag:"))]
-        kept = [line for line in kept if line]
-        text = "\n".join([*kept, "Root-Is-Purelib: true", f"Tag: {TAG}"]) + "\n"
-        (info / "WHEEL").write_text(text, encoding="utf-8")
+        _replace(info / "WHEEL", r"Root-Is-Purelib: false", "Root-Is-Purelib: true")
+        _replace(info / "WHEEL", r"(?m)^Tag: .*$", f"Tag: {TAG}")
+        _replace(
+            info / "METADATA",
+            r"Operating System :: POSIX :: Linux",
+            "Operating System :: OS Independent",
+        )
         subprocess.run([*tool, "pack", "--dest-dir", wheel.parent, unpacked], check=True)
     return 0
 
