@@ -97,7 +97,7 @@ def _memfd_error() -> str | None:
     except OSError as error:
         return str(error)
     try:
-        os.ftruncate(descriptor, 4096)
+        os.ftruncate(descriptor, 1)
         os.pwrite(descriptor, b"x", 0)
     except OSError as error:
         return str(error)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 #: How rows travel: by Spark's own repartition, in files, or those of small inputs alone, with the plan.
 Mode: TypeAlias = Literal["repartition", "kept", "broadcast"]
 
+#: The least that the option takes.
+_LEAST_SEGMENT: Final = 4 << 10
 _NO_MAP: Final = "no map makes the rows, and Spark can place them"
 _LISTED: Final = "an exchange whose inputs are given as a list is always kept"
 _BROADCAST: Final = "an input is broadcast, so the rows of the other one stay in their partitions"
@@ -90,7 +92,7 @@ class Plan:
         options: EnvironmentOptions = {name: self.call.options[name] for name in TASK_OPTIONS}  # type: ignore[assignment]
         subpartitions = self.partitions * self.subpartitions_each
         each: int = self.call.options["memory"] // (2 * (subpartitions + 4))
-        fitting = 1 << max(12, each.bit_length() - 1)
+        fitting = max(_LEAST_SEGMENT, 1 << each.bit_length() >> 1)
         options["segment_size"] = min(self.call.options["segment_size"], fitting)
         return options
 
