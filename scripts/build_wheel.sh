@@ -20,10 +20,12 @@ if [[ "$name" ]]; then
 fi
 
 scripts/rust.sh
+[[ -d "$(rustc --print target-libdir --target "$target")" ]] ||
+    die "Rust has no standard library for $target" "rustup target add $target"
 scripts/venv.sh wheel
 VENV="$(cd "$VENV" && pwd)"
 rm -f "$wheel"
-# Zig links against an old glibc on any distribution, as the tag manylinux_2_28 promises. Cargo rebuilds everything
+# Zig links against an old glibc, or musl, on any distribution, as the tag promises. Cargo rebuilds everything
 # for another linker, so the wheel has a target folder of its own.
 export CARGO_TARGET_DIR="$CARGO_TARGET_DIR/wheel"
 SOURCE_DATE_EPOCH="${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}"
