@@ -47,14 +47,14 @@ def test_no_code_counts_with_pages_of_4_kib():
     ],
 )
 def test_each_target_has_a_wheel(target, tag):
-    said = subprocess.run(
+    printed = subprocess.run(
         ["scripts/build_wheel.sh", "--name", target],
         cwd=ROOT,
         check=True,
         capture_output=True,
         text=True,
     ).stdout
-    assert re.fullmatch(rf"dist/headgate-[0-9.]+-cp311-abi3-{tag}\.whl\n", said)
+    assert re.fullmatch(rf"dist/headgate-[0-9.]+-cp311-abi3-{tag}\.whl\n", printed)
 
 
 def test_another_system_has_none():

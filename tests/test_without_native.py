@@ -42,7 +42,7 @@ def tree(tmp_path_factory):
     return folder
 
 
-def said_by(tree, program, **variables):
+def output_of(tree, program, **variables):
     """Run a program with the packages of a folder; return its output."""
     environ = os.environ | {"PYTHONPATH": str(tree), "PYSPARK_PYTHON": sys.executable, **variables}
     done = subprocess.run(
@@ -59,8 +59,8 @@ def said_by(tree, program, **variables):
 
 
 def test_the_files_are_those_of_the_wheel(tree):
-    said = said_by(tree, "import headgate; print(headgate.__file__, headgate.__version__)")
-    assert said.split() == [str(tree / "headgate" / "__init__.py"), VERSION]
+    printed = output_of(tree, "import headgate; print(headgate.__file__, headgate.__version__)")
+    assert printed.split() == [str(tree / "headgate" / "__init__.py"), VERSION]
     assert not list(tree.rglob("*.so"))
     # Type checkers see the native module.
     assert (tree / "headgate" / "_native.pyi").is_file()
@@ -77,7 +77,7 @@ print(json.dumps(names))
 
 
 def test_every_module_can_be_imported(tree):
-    assert len(json.loads(said_by(tree, EVERY_MODULE))) > 300
+    assert len(json.loads(output_of(tree, EVERY_MODULE))) > 300
 
 
 AS_ON_WINDOWS = f"""
@@ -104,7 +104,7 @@ print(sorted({UNIX} & set(sys.modules)))
 
 
 def test_the_packages_need_no_module_of_unix_alone(tree):
-    assert said_by(tree, AS_ON_WINDOWS).strip() == "[]"
+    assert output_of(tree, AS_ON_WINDOWS).strip() == "[]"
 
 
 #: Each call needs the native module.
@@ -142,15 +142,15 @@ print(json.dumps(said))
 
 @pytest.fixture(scope="module")
 def refusals(tree):
-    return json.loads(said_by(tree, f"CALLS = {REFUSED!r}\n{REFUSALS}"))
+    return json.loads(output_of(tree, f"CALLS = {REFUSED!r}\n{REFUSALS}"))
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_call_that_needs_the_module_says_so(refusals, name):
-    first, asked, remedy, more = refusals[name].splitlines()
+    first, facts, remedy, more = refusals[name].splitlines()
     assert first.startswith("[HG-1104] ")
     assert first.endswith("needs the native module of Headgate, and the installed wheel has none")
-    assert f"have  headgate {VERSION} py3-none-any, " in asked
+    assert f"have  headgate {VERSION} py3-none-any, " in facts
     assert '"manylinux"' in remedy
     assert more.endswith("python -m headgate explain HG-1104")
 
@@ -216,7 +216,7 @@ print(json.dumps(said))
 
 @pytest.fixture(scope="module")
 def on_spark(tree):
-    return json.loads(said_by(tree, ON_SPARK).splitlines()[-1])
+    return json.loads(output_of(tree, ON_SPARK).splitlines()[-1])
 
 
 @pytest.mark.parametrize("name", ["plain", "map", "source", "function"])
@@ -287,7 +287,7 @@ print(json.dumps(kept))
 
 
 def test_functions_can_be_tried(tree):
-    tried = json.loads(said_by(tree, TESTED))
+    tried = json.loads(output_of(tree, TESTED))
     assert tried.pop("all") == [60, True]
     assert (tried.pop("unknown"), tried.pop("too large"), tried.pop("no number")) == (
         "HG-4001",
@@ -303,5 +303,5 @@ def test_functions_can_be_tried(tree):
 def test_a_native_module_beside_the_stand_in_wins(tree, tmp_path):
     shutil.copytree(tree / "headgate", tmp_path / "headgate")
     shutil.copy(_native.__file__, tmp_path / "headgate")
-    said = said_by(tmp_path, "from headgate import _native; print(_native.__file__)")
-    assert said.strip().endswith(".so")
+    printed = output_of(tmp_path, "from headgate import _native; print(_native.__file__)")
+    assert printed.strip().endswith(".so")

@@ -64,25 +64,25 @@ def has_native() -> bool:
     return not isinstance(_native.Environment, Absent)
 
 
-def need_native(asked: str) -> None:
+def need_native(call: str) -> None:
     """Refuse a call that the wheel without the native module cannot carry out.
 
     Args:
-        asked: the call.
+        call: the name of the call.
 
     Raises:
         NativeModuleNotFound: the wheel has no native module.
     """
     if not has_native():
-        raise native_module_not_found(asked)
+        raise native_module_not_found(call)
 
 
-def native_module_not_found(what: str, asked: str = "") -> NativeModuleNotFound:
+def native_module_not_found(call: str, part: str = "") -> NativeModuleNotFound:
     """Return the error for a call that needs the native module.
 
     Args:
-        what: the call, or the name in the native module.
-        asked: the part of the call that needs it.
+        call: its name, or one in the native module.
+        part: of the call, which needs the module.
     """
     import platform  # noqa: PLC0415 - only an error needs it
 
@@ -90,7 +90,7 @@ def native_module_not_found(what: str, asked: str = "") -> NativeModuleNotFound:
 
     have = f"headgate {_native.__version__} py3-none-any, {platform.system()} {platform.machine()}, Python {platform.python_version()}"
     return NativeModuleNotFound(
-        f"{what} needs the native module of Headgate, and the installed wheel has none",
-        asked=asked or what,
+        f"{call} needs the native module of Headgate, and the installed wheel has none",
+        asked=part or call,
         have=have,
     )

@@ -211,10 +211,10 @@ def exchange(
     else:
         from headgate.spark.plan.shuffle import shuffle  # noqa: PLC0415 - only this way needs it
 
-        said = _REPARTITION % (plan.call.by, plan.partitions, plan.why)
-        _LOG.info(said)
+        way = _REPARTITION % (plan.call.by, plan.partitions, plan.why)
+        _LOG.info(way)
         if plan.why == NO_NATIVE:
-            warning = HeadgateWarning(said)
+            warning = HeadgateWarning(way)
             warning.code = NativeModuleNotFound.code
             warnings.warn(warning, stacklevel=2)
         is_auto = plan.call.auto is not None
