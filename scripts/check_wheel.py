@@ -2,12 +2,13 @@
 
 Name, size, contents, the list of crates; that no member names a folder of the building machine; how
 `import headgate` behaves; the demo's error without its packages; and every Python block of README.md
-and of the README of streams with the extra "spark", each by itself and twice.
+and of the README of streams with the extra "spark", each by itself and twice. A wheel without the native
+module has no crates, and no blocks of streams run: an environment must say which wheel it needs.
 
     python scripts/check_wheel.py dist/headgate-*.whl
     python scripts/check_wheel.py --local WHEEL      one that pip built from the sdist, for this machine alone
 
-Decision: ADR 0006.
+Decisions: ADR 0006, ADR 0063.
 """
 
 from __future__ import annotations
@@ -30,15 +31,17 @@ MAX_BYTES = 10 * 1024 * 1024
 GOAL_OF_IMPORT = 0.050
 IMPORT_RUNS = 9
 
-NAME = re.compile(r"headgate-[0-9][^-]*-cp311-abi3-manylinux_2_\d+_x86_64\.whl")
+_PLATFORM = r"(manylinux_2|musllinux_1)_\d+_(x86_64|aarch64)"
+NAME = re.compile(rf"headgate-[0-9][^-]*-(cp311-abi3-{_PLATFORM}|py3-none-any)\.whl")
 LOCAL = re.compile(r"headgate-[0-9][^-]*-cp311-abi3-linux_\w+\.whl")
 WANTED = (
     "headgate/__init__.py",
-    "headgate/_native.abi3.so",
     "headgate/_native.pyi",
     "headgate/py.typed",
     "headgate/catalogue/pages/HG-2101.md",
 )
+#: The native module, or what stands for it in a wheel without one.
+NATIVE, STAND_IN = "headgate/_native.abi3.so", "headgate/_native.py"
 #: Pages that the command ``docs`` prints.
 ROOT = README.parent
 DOCS = ROOT / "docs"
@@ -47,6 +50,8 @@ SBOM = re.compile(r"[^/]+\.dist-info/sboms/.+\.cyclonedx\.json")
 CRATES = {"headgate-exchange", "pyo3", "rustls", "zstd-sys"}
 UNWANTED = re.compile(r"\.(rs|toml|lock|c|h)$|(^|/)(tests|benches|rust_core|__pycache__)(/|$)")
 
+# Runs with a wheel without the native module.
+REFUSED = "import headgate\n\nheadgate.ShuffleEnvironment()\n"
 # Runs in a fresh interpreter of the clean environment.
 PROBE = """
 import json, sys, threading, time
@@ -64,6 +69,11 @@ print(json.dumps({
 """
 
 
+def is_pure(wheel: Path) -> bool:
+    """Return True for a wheel without the native module."""
+    return wheel.name.endswith("-py3-none-any.whl")
+
+
 def check_contents(wheel: Path, pattern: re.Pattern[str]) -> list[str]:
     """Return the defects of the file itself, whose name has a pattern."""
     with zipfile.ZipFile(wheel) as archive:
@@ -79,10 +89,12 @@ def check_contents(wheel: Path, pattern: re.Pattern[str]) -> list[str]:
             r"^Requires-Dist: (.*)$", archive.read(metadata).decode(), re.MULTILINE
         )
     if not pattern.fullmatch(wheel.name):
-        wrong.append(f"{wheel.name} is not a cp311-abi3 wheel, {pattern.pattern}")
+        wrong.append(f"{wheel.name} does not fit {pattern.pattern}")
     if wheel.stat().st_size > MAX_BYTES:
         wrong.append(f"{wheel.stat().st_size:,} bytes, more than {MAX_BYTES:,}")
-    wrong += [f"{name} is missing" for name in WANTED if name not in names]
+    module, other = (STAND_IN, NATIVE) if is_pure(wheel) else (NATIVE, STAND_IN)
+    wrong += [f"{name} is missing" for name in (*WANTED, module) if name not in names]
+    wrong += [f"{name} does not belong in it" for name in names if name == other]
     wrong += [f"{name} does not belong in it" for name in names if UNWANTED.search(name)]
     base = [line for line in required if "extra ==" not in line]
     if not (len(base) == 1 and re.fullmatch(r"pyarrow>=[0-9.]+", base[0])):
@@ -115,6 +127,8 @@ def check_folders(wheel: Path, named: set[str]) -> list[str]:
 def check_sbom(wheel: Path) -> list[str]:
     """Return the defects of the list of crates (an SBOM, CycloneDX) in the wheel."""
     with zipfile.ZipFile(wheel) as archive:
+        if is_pure(wheel):
+            return [f"{name} lists no crate" for name in archive.namelist() if SBOM.fullmatch(name)]
         lists = [name for name in archive.namelist() if SBOM.fullmatch(name)]
         if len(lists) != 1:
             return [f"{len(lists)} SBOMs, not one"]
@@ -180,11 +194,22 @@ def check_demo(python: Path) -> list[str]:
     return [f"the demo without its packages is no error of four lines:\n{done.stderr}"]
 
 
+def check_refusal(python: Path) -> list[str]:
+    """Return the defects of the error of a call that needs the native module, which is missing."""
+    done = subprocess.run(
+        [python, "-c", REFUSED], check=False, capture_output=True, text=True, cwd=python.parent
+    )
+    lines = done.stderr.splitlines()[-4:]
+    if done.returncode == 1 and len(lines) == 4 and "[HG-1104]" in lines[0]:
+        return []
+    return [f"an environment without the native module is no error of four lines:\n{done.stderr}"]
+
+
 def check_readme(python: Path, wheel: Path) -> list[str]:
     """Install the extra "spark"; return the defects of the blocks of both READMEs."""
     subprocess.run([python, "-m", "pip", "install", "-q", f"{wheel}[spark]"], check=True)
     wrong = []
-    for page in (README, STREAMS):
+    for page in (README,) if is_pure(wheel) else (README, STREAMS):
         examples = [block for block in blocks(page.read_text(encoding="utf-8")) if block.runs]
         print(f"  {page.name}  {len(examples)} blocks, each by itself and twice")
         wrong += [line for block in examples for line in wrong_with([block], python, times=2)]
@@ -208,6 +233,7 @@ def main() -> int:
         python = install(wheel, Path(folder) / "venv")
         wrong += check_import(python)
         wrong += check_demo(python)
+        wrong += check_refusal(python) if is_pure(wheel) else []
         version = subprocess.run(
             [python, "-m", "headgate", "--version"], check=True, capture_output=True, text=True
         ).stdout.strip()

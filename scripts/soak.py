@@ -370,6 +370,18 @@ PARTS = (
         ),
     ),
     Part(
+        "fallback",
+        "the wheel without the native module, and each block of the README with it, in a clean environment",
+        ("scripts/fallback.sh", "--check"),
+        3,
+        (
+            "README.md",
+            "scripts/*wheel*",
+            "scripts/fallback.sh",
+            "python/headgate/_missing.py",
+        ),
+    ),
+    Part(
         "schedules",
         "all orders of small connections, a million jobs with checkpoints, and twenty times the random "
         "schedules of make test",

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.timeout(400)
 #: Errors that need more than a few lines: a second machine or Python, a killed process, a damaged frame.
 BY_HAND = {
     "HG-1102",
+    "HG-1104",
     *(
         "HG-1201",
         "HG-1202",

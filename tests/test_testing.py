@@ -137,7 +137,7 @@ def test_the_page_lists_each_part_of_the_soak():
 @pytest.mark.parametrize(
     ("changed", "parts"),
     [
-        (["README.md"], {"site", "wheel"}),
+        (["README.md"], {"site", "wheel", "fallback"}),
         (["docs/metrics.md"], {"site"}),
         (["tests/test_site.py"], set()),
         (["rust_core/memory/src/pool.rs"], {"loom", "instructions", "sanitize", "schedules"}),

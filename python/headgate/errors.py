@@ -79,6 +79,17 @@ class PackageNotFound(HeadgateError, ImportError):
     default_remedy = 'pip install "headgate[spark]" · pip install "headgate[demo]" for the demo'
 
 
+class NativeModuleNotFound(HeadgateError, ImportError):
+    """The call needs the native module, which the installed wheel does not have."""
+
+    code = "HG-1104"
+    is_final = True
+    default_remedy = (
+        'Linux on x86-64 with glibc 2.28 or newer, and there the wheel "manylinux" of the same version · '
+        "exchange(df, ...), whose rows Spark moves without that module"
+    )
+
+
 class ExecutorSilent(HeadgateError, TimeoutError):
     """An executor did not answer the doctor in time."""
 

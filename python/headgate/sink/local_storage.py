@@ -32,10 +32,13 @@ from headgate.sink.storage import TRIES, Entry, Storage, while_gone
 #: Errors of file systems without hard links.
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
 
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY
-_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+#: Windows, which has only the wheel without the native module, lacks some of the flags.
+_DIRECTORY: Final[int] = getattr(os, "O_DIRECTORY", 0)
+_NO_FOLLOW: Final[int] = getattr(os, "O_NOFOLLOW", 0)
+_FOLDER: Final = os.O_RDONLY | _DIRECTORY
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW
 #: Not blocked by a pipe that somebody put there.
-_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+_READ: Final = os.O_RDONLY | _NO_FOLLOW | getattr(os, "O_NONBLOCK", 0)
 
 _FOREIGN: Final = (
     "FileSink(path).recover() by that user · one user for driver and executors · another path"
@@ -252,7 +255,7 @@ class LocalStorage(Storage):
 
     def _enter(self, folder: int, name: str, path: str) -> int:
         try:
-            number = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=folder)
+            number = os.open(name, _FOLDER | _NO_FOLLOW, dir_fd=folder)
         except NotADirectoryError:
             _check_kind(_stat(folder, name), path)
             raise UnsafeError(f"{path} is no folder") from None

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from headgate.batches import Batches
+from headgate.errors import HeadgateWarning, NativeModuleNotFound
 from headgate.observe.runs import RUNS
 from headgate.spark.plan.inputs import requests_of
 from headgate.spark.plan.request import Input
@@ -163,6 +165,7 @@ def exchange(
         UnknownColumnError: ``by`` names a column that the sent rows do not have.
         UnsupportedTypeError: A column has a type that cannot be sent, or cannot be a key.
         WorkerPythonError: The Python that runs tasks on this host cannot import headgate.
+        NativeModuleNotFound: The wheel has no native module, and the rows cannot be moved without it.
         NotBuiltError: The readers of the source and its enumerator send each other events; or ``by`` may
             place rows by their order, on a cluster with a Spark before 4.1.
         SourceError: The source could not list its splits.
@@ -185,6 +188,7 @@ def exchange(
     # Workers import this module, and need nothing that plans.
     from headgate.spark.explained.recent_plans import remember  # noqa: PLC0415
     from headgate.spark.plan.decide import decide  # noqa: PLC0415
+    from headgate.spark.plan.rules import NO_NATIVE  # noqa: PLC0415
     from headgate.spark.plan.small_inputs import measured  # noqa: PLC0415
 
     map_schema = options.pop("map_schema", None)
@@ -207,7 +211,12 @@ def exchange(
     else:
         from headgate.spark.plan.shuffle import shuffle  # noqa: PLC0415 - only this way needs it
 
-        _LOG.info(_REPARTITION, plan.call.by, plan.partitions, plan.why)
+        way = _REPARTITION % (plan.call.by, plan.partitions, plan.why)
+        _LOG.info(way)
+        if plan.why == NO_NATIVE:
+            warning = HeadgateWarning(way)
+            warning.code = NativeModuleNotFound.code
+            warnings.warn(warning, stacklevel=2)
         is_auto = plan.call.auto is not None
         result = shuffle(requests[0], plan.partitions, plan.name, is_auto=is_auto)
     remember(result, plan)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
 
 from headgate._arguments import flag
 from headgate._kinds import kind_of, why_no_call
+from headgate._missing import need_native
 from headgate.errors import NotBuiltError, OptionError
 from headgate.spark.plan.inputs import check_keys, session_for
 from headgate.spark.plan.keys import Columns
@@ -103,6 +104,7 @@ def iterate(
             ``until`` without ``delta``.
         UnknownColumnError: A key names a column that the state, the links or the messages do not have.
         UnsupportedTypeError: A column has a type that cannot be sent, or cannot be a key.
+        NativeModuleNotFound: The wheel has no native module.
         NotBuiltError: Spark is older than 4.1, or ``spark.sql.unionOutputPartitioning`` is off, and
             there is more than one partition; or an input that cannot be kept, such as with a shuffle that is
             not known to write local files.
@@ -137,6 +139,7 @@ def iterate(
     _check_function("update", update, ("state", "messages"))
     common_options = {**options, "num_partitions": num_partitions, "parallelism": parallelism}
     _refuse(common_options)
+    need_native("iterate()")
     flag("delta", delta)
     if state is None:
         raise OptionError(

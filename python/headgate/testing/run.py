@@ -24,16 +24,14 @@ from headgate._arguments import (
 from headgate._kinds import kind_of
 from headgate._matches import close_matches
 from headgate.batches import Batches, batches_of, returned
-from headgate.environment import ShuffleEnvironment
 from headgate.errors import OptionError, UnknownColumnError
 from headgate.functions.sorting import sort_batches
-from headgate.reader import RecordReader
 from headgate.schema_cast import ExactCast
 from headgate.selectors import BuiltIn, GlobalSelector
 from headgate.spark.ddl_cast import DdlCast
 from headgate.spark.source_schema import plain_type
 from headgate.spark.tasks.selector import selector_of
-from headgate.writer import RecordWriter
+from headgate.testing.placing import placed, whole
 
 if TYPE_CHECKING:
     from headgate.batches import BatchFunction, Rows
@@ -156,6 +154,8 @@ def run(
         map_schema: the columns that ``map`` returns; by default those of the rows.
         sort_within: names of columns by which ``reduce`` gets the rows of a partition sorted.
         cut: how the rows are cut.
+
+    Without the native module all rows of a key are in one partition too, but it may be another one.
 
     Raises:
         OptionError: an argument has a value that it does not take.
@@ -313,7 +313,7 @@ def _produced(
     partitions: list[list[list[pa.RecordBatch]]] = [[] for _ in range(count)]
     name = f"map of input {number}" if number else "map"
     for producer, share in enumerate(shares):
-        batches = _cut(share, random) if cut.map_batches else _whole(share)
+        batches = _cut(share, random) if cut.map_batches else whole(share)
         if source.map is not None:
             _note(trace, name, batches)
         mapped = _called("map", source.map, [(table.schema, batches)], cut)
@@ -326,7 +326,7 @@ def _produced(
         by = [source.by] if isinstance(source.by, str) else source.by
         by = GlobalSelector() if is_whole else by
         selector = selector_of(by, producer, count, cut.seed)
-        for partition, batches in enumerate(_placed(mapped, wire, selector, count)):
+        for partition, batches in enumerate(placed(mapped, wire, selector, count)):
             partitions[partition].append(batches)
     return wire, partitions
 
@@ -352,32 +352,6 @@ def _combined(
     return batches
 
 
-def _placed(
-    batches: Sequence[pa.RecordBatch], schema: pa.Schema, selector: Any, partitions: int
-) -> list[list[pa.RecordBatch]]:
-    """Return the batches of each partition, as Headgate places their rows."""
-    with ShuffleEnvironment() as environment:
-        partition = environment.create_result_partition(partitions, kind="blocking", schema=schema)
-        with RecordWriter(partition, schema, selector=selector) as writer:
-            for batch in batches:
-                writer.emit(batch)
-        contents = []
-        for index in range(partitions):
-            gate = environment.create_input_gate([partition.address(index)], schema=schema)
-            read = pa.Table.from_batches(RecordReader(gate, schema=schema), schema)
-            gate.close()
-            contents.append(_whole(_copied(read)))
-        return contents
-
-
-def _copied(table: pa.Table) -> pa.Table:
-    """Return a copy that outlives the environment whose pages the table holds."""
-    written = pa.BufferOutputStream()
-    with pa.ipc.new_stream(written, table.schema) as stream:
-        stream.write_table(table)
-    return pa.ipc.open_stream(written.getvalue()).read_all()
-
-
 def _in_order(
     wire: pa.Schema, parts: list[list[pa.RecordBatch]], sort: Any, cut: Cut, random: Random
 ) -> tuple[pa.Schema, list[pa.RecordBatch]]:
@@ -395,7 +369,7 @@ def _in_order(
     if sort:
         batches = list(sort_batches(batches, sort, _SORT_MEMORY))
     table = pa.Table.from_batches(batches, wire)
-    return wire, _cut(table, random) if cut.reduce_batches else _whole(table)
+    return wire, _cut(table, random) if cut.reduce_batches else whole(table)
 
 
 def _check_by(name: str, value: Any) -> None:
@@ -457,18 +431,12 @@ def _table_of(rows: Any) -> pa.Table:
     return pa.Table.from_batches(batches)
 
 
-def _whole(table: pa.Table) -> list[pa.RecordBatch]:
-    """Return all rows in one batch; no batch if there are no rows."""
-    batches: list[pa.RecordBatch] = table.combine_chunks().to_batches()
-    return [batch for batch in batches if batch.num_rows]
-
-
 def _cut(table: pa.Table, random: Random) -> list[pa.RecordBatch]:
     """Return the rows in batches of any size, some without rows."""
-    whole = _whole(table)
-    if not whole:
+    batches = whole(table)
+    if not batches:
         return [pa.RecordBatch.from_pylist([], schema=table.schema)] * random.randrange(2)
-    return _pieces(whole[0], _BATCHES, random)
+    return _pieces(batches[0], _BATCHES, random)
 
 
 def _pieces(rows: Any, most: int, random: Random) -> list[Any]:

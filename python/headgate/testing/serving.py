@@ -9,7 +9,6 @@ import asyncio
 import json
 import math
 import pickle
-import resource
 import socket
 import struct
 import sys
@@ -17,6 +16,7 @@ import time
 from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from hashlib import blake2b
@@ -488,8 +488,11 @@ async def _serve(control: Connection) -> None:
 
 def main() -> None:
     """Serve, as the descriptor that is the argument says."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    with suppress(ImportError):  # Windows has no such limits
+        import resource  # noqa: PLC0415
+
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with Connection(int(sys.argv[1])) as control:
         sys.path[:] = control.recv()
         asyncio.run(_serve(control))

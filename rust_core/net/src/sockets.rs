@@ -17,6 +17,8 @@ use crate::tcp;
 
 /// Most reads that drain a connection before it is closed.
 const MAX_UNREAD: usize = 64;
+/// Bytes that one of them discards.
+const DISCARDED: usize = 4096;
 
 /// Sockets that one epoll instance watches.
 pub struct Sockets {
@@ -111,7 +113,7 @@ impl Link for Sockets {
             }
             Socket::SameHost(near) => near.socket.shutdown(Shutdown::Write),
         };
-        let mut scratch = [0; 4096];
+        let mut scratch = [0; DISCARDED];
         for _ in 0..MAX_UNREAD {
             if !matches!(socket.read(&mut scratch), Ok(count) if count > 0) {
                 return;

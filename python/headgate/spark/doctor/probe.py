@@ -10,7 +10,6 @@ import contextlib
 import importlib
 import os
 import platform
-import resource
 import socket
 import ssl
 import sys
@@ -23,11 +22,7 @@ from typing import Any, Final
 PROBE: Final = 16 << 20
 _CHUNK: Final = 1 << 20
 _LONGEST_WRITE: Final = 5.0
-_LIMITS: Final = {
-    "nofile": resource.RLIMIT_NOFILE,
-    "nproc": resource.RLIMIT_NPROC,
-    "as": resource.RLIMIT_AS,
-}
+_LIMITS: Final = ("nofile", "nproc", "as")
 _PACKAGES: Final = ("headgate", "pyarrow", "pyspark")
 
 
@@ -85,9 +80,11 @@ def executor_id() -> str | None:
 
 def _limits() -> dict[str, int | None]:
     """Return the limits in force; None for one that is not set."""
+    import resource  # noqa: PLC0415 - Windows has none
+
     limits: dict[str, int | None] = {}
-    for name, kind in _LIMITS.items():
-        soft, _ = resource.getrlimit(kind)
+    for name in _LIMITS:
+        soft, _ = resource.getrlimit(getattr(resource, f"RLIMIT_{name.upper()}"))
         limits[name] = None if soft == resource.RLIM_INFINITY else soft
     limits["pids"] = _least("pids", "pids.max")
     return limits
@@ -100,7 +97,7 @@ def _memfd_error() -> str | None:
     except OSError as error:
         return str(error)
     try:
-        os.ftruncate(descriptor, 4096)
+        os.ftruncate(descriptor, 1)
         os.pwrite(descriptor, b"x", 0)
     except OSError as error:
         return str(error)

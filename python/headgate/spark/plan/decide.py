@@ -6,6 +6,7 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from headgate._missing import native_module_not_found
 from headgate.errors import NotBuiltError
 from headgate.spark.plan.chain import chain_of
 from headgate.spark.plan.facts import (
@@ -51,6 +52,7 @@ def decide(
 
     Raises:
         NotBuiltError: The exchange is not possible here.
+        NativeModuleNotFound: The wheel has no native module, and Spark's own shuffle cannot move the rows.
         SourceError: A source could not list its splits.
     """
     first = requests[0]
@@ -96,6 +98,9 @@ def decide(
         # No function gets the rows before Spark's shuffle does.
         requests = tuple(replace(request, chain=None) for request in requests)
         call = replace(call, inputs=(replace(call.inputs[0], follows=None, why_apart=plan.why),))
+    if not session.has_native and not _is_without_native(plan):
+        is_by_keys = plan.mode == "repartition"
+        raise native_module_not_found("this exchange", f"by={call.by}" if is_by_keys else plan.why)
     if plan.impossible:
         raise _not_built(plan)
     listed = [
@@ -133,6 +138,12 @@ def _followed(
         return request, reason.sentence
     _LOG.info(_FOLLOWS, facts.placement.label, chain.returning.exchange[:4])
     return replace(request, chain=chain), ""
+
+
+def _is_without_native(plan: Plan) -> bool:
+    """Return True if Spark's own shuffle moves the rows, and nothing native says where to."""
+    kinds = {facts.placement.kind for facts in plan.call.inputs}
+    return plan.mode == "repartition" and "key groups" not in kinds
 
 
 def _facts(requests: Sequence[Request]) -> tuple[InputFacts, ...]:

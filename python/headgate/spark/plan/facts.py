@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate._missing import has_native
 from headgate.selectors import (
     PLACED_BY_ORDER,
     BroadcastSelector,
@@ -205,6 +206,7 @@ class SessionFacts:
         slots: of the application; on Connect those that the master fixes, or Spark's default.
         master: of the application; empty if it is not known.
         conf: of the application; empty if it is not known.
+        has_native: False in the wheel without the native module, which only Spark's own shuffle does not need.
     """
 
     on_connect: bool = False
@@ -215,6 +217,7 @@ class SessionFacts:
     slots: Slots = field(default_factory=lambda: Slots(0, "unknown"))
     master: str = ""
     conf: Mapping[str, str] = field(default_factory=dict)
+    has_native: bool = True
 
     @property
     def is_inline(self) -> bool:
@@ -249,6 +252,7 @@ def session_facts(session: SparkSession, *, by_order: bool) -> SessionFacts:
         slots=slots_on_connect(session) if on_connect else slots_of(session.sparkContext),
         master=master,
         conf=conf,
+        has_native=has_native(),
     )
 
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 #: How rows travel: by Spark's own repartition, in files, or those of small inputs alone, with the plan.
 Mode: TypeAlias = Literal["repartition", "kept", "broadcast"]
 
+#: The least that the option takes.
+_LEAST_SEGMENT: Final = 4 << 10
 _NO_MAP: Final = "no map makes the rows, and Spark can place them"
 _LISTED: Final = "an exchange whose inputs are given as a list is always kept"
 _BROADCAST: Final = "an input is broadcast, so the rows of the other one stay in their partitions"
@@ -33,6 +35,8 @@ _INLINE: Final = (
     "executors may be on several hosts, and a Spark Connect session cannot tell which, so all pages "
     "would travel through Spark's shuffle"
 )
+#: The reason against each other way in the wheel without the native module.
+NO_NATIVE: Final = "the installed wheel of Headgate, py3-none-any, has no native module"
 _BY_ORDER: Final = (
     "by may place rows by their order, which may differ if an executor is lost, and Spark "
     "would not notice: that takes Spark 4.1, its spark.sql.shuffle.orderIndependentChecksum, and its "
@@ -89,7 +93,7 @@ class Plan:
         options: EnvironmentOptions = {name: self.call.options[name] for name in TASK_OPTIONS}  # type: ignore[assignment]
         subpartitions = self.partitions * self.subpartitions_each
         each: int = self.call.options["memory"] // (2 * (subpartitions + 4))
-        fitting = 1 << max(12, each.bit_length() - 1)
+        fitting = max(_LEAST_SEGMENT, 1 << each.bit_length() >> 1)
         options["segment_size"] = min(self.call.options["segment_size"], fitting)
         return options
 
@@ -131,8 +135,14 @@ def choose(call: CallFacts, session: SessionFacts) -> Plan:
             mode, impossible = "repartition", "" if call.is_by_spark else not_by_order
     elif call.is_shortest:
         mode, why, against, impossible = "repartition", _NO_MAP, _ONLY_WORK, ""
-    elif session.is_inline or no_files or (not_by_order and call.is_by_spark):
+    elif (
+        not session.has_native
+        or session.is_inline
+        or no_files
+        or (not_by_order and call.is_by_spark)
+    ):
         mode, why = "repartition", _INLINE if session.is_inline else impossible
+        why = why if session.has_native else NO_NATIVE
         against, impossible = why, "" if call.is_by_spark else not_by_order
     else:
         against = why

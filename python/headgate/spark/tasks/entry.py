@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from headgate import _native
+from headgate._missing import has_native
 from headgate.errors import WorkerPythonError
 from headgate.spark.tasks.heap import settle
 from headgate.spark.tasks.memory import begin_task
@@ -36,7 +37,7 @@ def run(body: str, task: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[p
         unpickled(task),
         without_delays(batches),
     )
-    return _native.OwnFrames(rows, _shown)
+    return _native.OwnFrames(rows, _shown) if has_native() else _with_a_frame(rows)
 
 
 def unpickled(data: bytes) -> Any:
@@ -54,6 +55,17 @@ def unpickled(data: bytes) -> Any:
             remedy=f'spark.sparkContext.addPyFile("{str(error.name).partition(".")[0]}.py") · spark-submit --py-files · '
             "install the module on every executor · define the function in the script",
         ) from error
+
+
+def _with_a_frame(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Do the same without the native module: each error has a frame of Headgate more."""
+    failure: BaseException | None = None
+    try:
+        yield from rows
+    except Exception as error:  # noqa: BLE001 - raised below, without this one as its context
+        failure = _shown(error)
+    if failure is not None:
+        raise failure
 
 
 def _shown(error: BaseException) -> BaseException:

@@ -46,8 +46,9 @@ def _acknowledge(connections: list[socket.socket]) -> None:
 
 
 def _from_jvm() -> Iterator[socket.socket]:
-    """Yield duplicates of the TCP connections to this host that the process has."""
-    for entry in Path("/dev/fd").iterdir():
+    """Yield duplicates of the TCP connections to this host that the process has; none on Windows, which has no such folder."""
+    folder = Path("/dev/fd")
+    for entry in folder.iterdir() if folder.is_dir() else ():
         number = int(entry.name)
         with suppress(OSError):  # not open any more, or not connected
             if stat.S_ISSOCK(os.fstat(number).st_mode):

@@ -24,6 +24,7 @@ from headgate._arguments import (
     whole,
 )
 from headgate._kinds import kind_of
+from headgate._missing import need_native
 from headgate.errors import OptionError, StreamError
 from headgate.key_groups import MAX_KEY_GROUPS
 from headgate.observe.runs import RUNS
@@ -161,6 +162,7 @@ class StreamingJob:
 
         Raises:
             OptionError: an option is outside its limits.
+            NativeModuleNotFound: the wheel has no native module.
             StreamError: the job cannot run.
             CheckpointError: the checkpoints cannot be used.
             NotEnoughSlots: Spark has fewer slots than ``workers``.
@@ -171,6 +173,7 @@ class StreamingJob:
         An interrupt ends both.
         """
         again = {name: value for name, value in locals().items() if name != "self"}
+        need_native("a streaming job")
         if checkpoint is None:
             _refuse_without_checkpoints(
                 interval=interval,

@@ -14,6 +14,7 @@ import numpy as np
 from headgate import _native
 from headgate._arguments import refuse, size
 from headgate._directories import local_directories
+from headgate._missing import absent, has_native
 from headgate._values import parse_directories
 
 if TYPE_CHECKING:
@@ -113,4 +114,4 @@ def _paths(directories: str | Sequence[str]) -> tuple[str, ...]:
 
 
 #: Without a limit, and without files.
-ALL_IN_MEMORY = StateMemory()
+ALL_IN_MEMORY: Any = StateMemory() if has_native() else absent("StateMemory")

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: A time after all others.
 _NEVER: Final = -NO_WATERMARK
+#: Codes for which a table of all is small, however few there are.
+_FEW_CODES: Final = 1 << 12
 
 
 class PaneTimes:
@@ -168,7 +170,7 @@ def grouped(codes: Slots, limit: int) -> tuple[Slots, Slots]:
         codes: not negative.
         limit: above all of them.
     """
-    if limit > 8 * len(codes) + (1 << 12):
+    if limit > 8 * len(codes) + _FEW_CODES:
         present, places = np.unique(codes, return_inverse=True)
         return present, places
     is_there: Mask = np.zeros(limit, np.bool_)
