@@ -80,7 +80,7 @@ def test_the_command_of_the_forms_has_the_option(capsys):
 def owners(text):
     """Return the pattern and the owners of each line."""
     lines = (line.split("#")[0].split() for line in text.splitlines())
-    return [(words[0], words[1:]) for words in lines if words]
+    return [(pattern, teams) for pattern, *teams in filter(None, lines)]
 
 
 def test_the_paths_of_owners_exist():

@@ -69,7 +69,7 @@ def test_another_system_has_none():
     assert "there is no wheel for the target aarch64-apple-darwin" in done.stderr
 
 
-#: What PyO3 finds out of an interpreter, of one that has no GIL.
+#: PyO3's facts of an interpreter without a GIL.
 FREE_THREADED = """implementation=CPython
 version=3.14
 shared=true

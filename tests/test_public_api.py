@@ -38,7 +38,7 @@ def test_the_stored_names_are_those_that_python_sees():
 @pytest.mark.parametrize("name", ["RecordWriter", "RecordReader", "ShuffleEnvironment", "per_key"])
 def test_the_stored_parameters_are_those_that_python_sees(name):
     value = getattr(import_module("headgate"), name)
-    seen = list(inspect.signature(value).parameters)
+    parameter_names = list(inspect.signature(value).parameters)
     head = f"def headgate.{name}(" if inspect.isfunction(value) else "def .__init__("
     stored = public_api.LIST.read_text(encoding="utf-8")
     entry = stored[re.search(rf"^.*headgate\.{name}\b", stored, re.MULTILINE).start() :]
@@ -46,7 +46,9 @@ def test_the_stored_parameters_are_those_that_python_sees(name):
     # A parameter follows the bracket, or a comma and a blank, outside of brackets of types.
     flat = re.sub(r"\[[^\[\]]*\]|\([^()]*\)", "", re.sub(r"\[[^\[\]]*\]", "", signature))
     stored_names = [part.strip().lstrip("*").partition(":")[0] for part in flat.split(",")]
-    assert [part.partition("=")[0] for part in stored_names if part and part != "/"] == seen
+    assert [
+        part.partition("=")[0] for part in stored_names if part and part != "/"
+    ] == parameter_names
 
 
 SOURCES = {

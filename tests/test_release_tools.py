@@ -1,4 +1,4 @@
-"""What a release is checked with sees what it looks for: crates, licences, lines without tests, actions of workflows."""
+"""The checks of a release find what they look for: crates, licences, lines without tests, actions of workflows."""
 
 import importlib
 import re

@@ -28,7 +28,7 @@ OF_THE_DOCTOR = {
     "DIAL": {"peers": [[1, "h", 1]], "seconds": 3},
     "DIALED": {"errors": [[1, "h:1: Connection refused"]], "at": 1.5, "took": 0},
     "EXCHANGE": {"size": 1, "seconds": 1.5, "serve": None, "read": ["h", 1, PROCESS, PROCESS]},
-    "EXCHANGED": {"rate": 1e9, "link": "tcp", "error": "", "code": ""},
+    "EXCHANGED": {"rate": 1e9, "link": "tcp", "error": "", "code": "", "trace": ["opened"]},
 }
 OF_A_JOB = {"ENDED": {"attempt": 1, "task": [0, 0]}, "HEARTBEAT": {"control": "0a"}, "STOP": {}}
 CODECS = [

@@ -96,8 +96,9 @@ def test_exchanges_are_left_to_spark(call, there):
     ],
 )
 def test_what_keeps_no_file_is_planned_as_ever(call, mode, there):
-    plan, known = (choose(call, one) for one in (there, replace(there, unknown_shuffle=None)))
-    assert (plan.mode, plan.why, plan.impossible) == (mode, known.why, "")
+    sessions = (there, replace(there, unknown_shuffle=None))
+    plan, plan_of_sparks_own = (choose(call, session) for session in sessions)
+    assert (plan.mode, plan.why, plan.impossible) == (mode, plan_of_sparks_own.why, "")
 
 
 def test_a_kept_exchange_whose_pages_travel_through_sparks_shuffle_has_no_files():

@@ -1,4 +1,4 @@
-"""What Headgate uses of PySpark and Spark that is no public API: each name is there, and workers start as Headgate needs it.
+"""Names of PySpark and Spark that are no public API, and that Headgate uses, are there; workers start as Headgate needs it.
 
 A failure names what Spark has changed, and what breaks without it. ``scripts/preview_spark.sh`` runs this file with the newest
 preview of PySpark.

@@ -16,7 +16,6 @@ import time
 from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from hashlib import blake2b
@@ -172,10 +171,10 @@ class _Connection(asyncio.Protocol):
         if not is_http or "transfer-encoding" in headers or int(length) > _BODY:
             self._refuse()
             return
-        start, stop = end + 4, end + 4 + int(length)
+        stop = end + 4 + int(length)
         if len(self._buffer) < stop:
             return
-        body = bytes(self._buffer[start:stop])
+        body = bytes(self._buffer[end + 4 : stop])
         del self._buffer[:stop]
         self._is_last = version == "HTTP/1.0" or headers.get("connection", "").lower() == "close"
         self.request = Request(method, path, headers, body)
@@ -191,8 +190,7 @@ class _Connection(asyncio.Protocol):
         self.call = _NO_CALL
         if self.is_lost:
             return
-        if self._is_last:
-            more += "Connection: close\r\n"
+        more += "Connection: close\r\n" if self._is_last else ""
         head = (
             f"HTTP/1.1 {status} {_PHRASES.get(status, '')}\r\nContent-Type: {kind}\r\n"
             f"Content-Length: {len(body)}\r\n{more}\r\n"
@@ -488,7 +486,7 @@ async def _serve(control: Connection) -> None:
 
 def main() -> None:
     """Serve, as the descriptor that is the argument says."""
-    with suppress(ImportError):  # Windows has no such limits
+    if sys.platform != "win32":  # which has no such limits
         import resource  # noqa: PLC0415
 
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)

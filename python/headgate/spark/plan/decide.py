@@ -180,8 +180,8 @@ def _input_facts(request: Request, *, stays: bool) -> InputFacts:
 def _not_built(plan: Plan) -> NotBuiltError:
     if plan.impossible == why_not_in_files(plan.session):
         text = "rows cannot be kept with this shuffle"
-        asked = _ALWAYS_KEPT if plan.call.is_listed else plan.why
-        return NotBuiltError(text, asked=asked, have=plan.impossible, remedy=plan.remedy)
+        reason = _ALWAYS_KEPT if plan.call.is_listed else plan.why
+        return NotBuiltError(text, asked=reason, have=plan.impossible, remedy=plan.remedy)
     if not plan.call.is_listed:
         text = "this exchange cannot be sure of its rows here"
         return NotBuiltError(text, asked=plan.impossible, remedy=plan.remedy)

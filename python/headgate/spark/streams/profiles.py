@@ -26,7 +26,7 @@ _LOCAL: Final = "in Spark's local mode"
 
 @dataclass(frozen=True, slots=True)
 class ExecutorResources:
-    """What the executors of an application have for the workers of stages.
+    """Resources of the executors of an application, for the workers of stages.
 
     Args:
         master: of the application.
