@@ -107,7 +107,7 @@ def _chosen(selector: Any, batch: pa.RecordBatch, partitions: int) -> list[int]:
         SelectorError: it is not a number of a partition for each row.
     """
     try:
-        numbers: list[int] = pa.array(selector(batch)).cast(pa.int64()).to_pylist()
+        numbers: list[Any] = pa.array(selector(batch)).cast(pa.int64()).to_pylist()
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         raise SelectorError("by did not return partition numbers", remedy=_PLACES) from None
     wrong = [number for number in numbers if number is None or not 0 <= number < partitions]
