@@ -164,7 +164,7 @@ class MemoCallOperator(AsyncCallOperator):
             remembered = self._read(0, rows)
             for call, digest in zip(waiting, rows[DIGEST].to_pylist(), strict=True):
                 call.digest = digest
-            numbers = np.flatnonzero(remembered.has_result)
+            numbers = np.flatnonzero(remembered.has_result).tolist()
             self._answer_all([waiting[at] for at in numbers], numbers, remembered, rows, 0)
         return [call for call in waiting if call.outcome is None and not self._follow(call)]
 
