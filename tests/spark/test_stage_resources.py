@@ -15,7 +15,8 @@ from headgate import errors
 from headgate.sink import FileSink
 
 # Executors cannot import the tests.
-cloudpickle.register_pickle_by_value(sys.modules[__name__])
+for _module in (sys.modules[__name__], stream_jobs):
+    cloudpickle.register_pickle_by_value(_module)
 
 KEYED = pa.schema([("id", pa.int64()), ("key", pa.int64()), ("at", pa.timestamp("ms"))])
 WHERE = pa.schema([*KEYED, ("before", pa.int64()), ("in", pa.int64())])
@@ -110,7 +111,7 @@ def first(batch):
     return batch
 
 def job(folder, **options):
-    rows = stream(NumberSequenceSource(0, 400, splits=4)).map(first)
+    rows = stream(NumberSequenceSource(0, 400, splits=4, batch_size=10)).map(first, schema=FOUND.remove(2).remove(1))
     rows = rows.map_async(called, schema=FOUND, batch_rows=20, name="calls", **options)
     return rows.sink(FileSink(str(Path(folder).resolve() / "out")))
 
@@ -139,6 +140,7 @@ def with_gpus(folder):
 
 
 @in_executors
+@pytest.mark.soak
 def test_spark_gives_a_gpu_to_each_worker_of_a_stage(tmp_path):
     facts = drive(
         JOB

@@ -222,7 +222,7 @@ def test_a_row_that_always_fails_does_not_keep_the_calls_paused(short_pauses, in
         schema=NUMBER,
         in_flight=in_flight,
         retries=10**6,
-        backoff=0.01,
+        backoff=0.002,
         breaker=0.95,
         ordered=False,
     )

@@ -75,7 +75,7 @@ def test_a_job_says_what_its_calls_wait_for(kind):
         assert stage.errors == {
             "ConnectionError": tallies[*of, "call_error_kinds", "ConnectionError"]
         }
-        assert stage.last_error == "ConnectionError"
+        assert stage.last_error == "ConnectionError: planned"
     if kind == "service":
         assert stage.under_way == pytest.approx(8, abs=3)
     if kind == "rate":
