@@ -19,6 +19,7 @@ LEAVES = {
     "headgate._error": set(),
     "headgate.errors": {"headgate._error"},
     "headgate._matches": set(),
+    "headgate._missing": {"headgate._native", "headgate.errors"},
     "headgate._option_table": set(),
     "headgate._units": set(),
     "headgate._times": {"headgate.errors"},
@@ -71,6 +72,7 @@ LEAVES = {
         "headgate._kinds",
         "headgate._locations",
         "headgate._matches",
+        "headgate._missing",
         "headgate._native",
         "headgate._sealed",
         "headgate._times",
@@ -154,6 +156,7 @@ LEAVES = {
         "headgate.stream.state",
     },
     "headgate.stream.api": {
+        "headgate._missing",
         "headgate._arguments",
         "headgate._changes",
         "headgate._kinds",

@@ -16,7 +16,6 @@ import time
 from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from hashlib import blake2b
@@ -488,11 +487,10 @@ async def _serve(control: Connection) -> None:
 
 def main() -> None:
     """Serve, as the descriptor that is the argument says."""
-    with suppress(ImportError):  # Windows has no such limits
-        import resource  # noqa: PLC0415
+    import resource  # noqa: PLC0415 - Windows has none
 
-        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with Connection(int(sys.argv[1])) as control:
         sys.path[:] = control.recv()
         asyncio.run(_serve(control))
