@@ -20,6 +20,7 @@ LEAVES = {
     "headgate._error": set(),
     "headgate.errors": {"headgate._error"},
     "headgate._matches": set(),
+    "headgate._missing": {"headgate._native", "headgate.errors"},
     "headgate._option_table": set(),
     "headgate._units": set(),
     "headgate._times": {"headgate.errors"},
@@ -156,6 +157,7 @@ LEAVES = {
         "headgate.stream.state",
     },
     "headgate.stream.api": {
+        "headgate._missing",
         "headgate._arguments",
         "headgate._changes",
         "headgate._kinds",
