@@ -162,7 +162,6 @@ LEAVES = {
         "headgate._changes",
         "headgate._kinds",
         "headgate._matches",
-        "headgate._missing",
         "headgate._options",
         "headgate.batches",
         "headgate.errors",
