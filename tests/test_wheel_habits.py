@@ -172,11 +172,11 @@ def test_a_wheel_without_the_native_module_has_a_stand_in_and_no_crates(check_wh
         archive.writestr("headgate/_native.py", "")
         archive.writestr("headgate-0.1.0.dist-info/METADATA", "Requires-Dist: pyarrow>=14\n")
     assert check_wheel.check_sbom(wheel) == []
-    wrong = check_wheel.check_contents(wheel)
+    wrong = check_wheel.check_contents(wheel, check_wheel.NAME)
     assert "headgate/__init__.py is missing" in wrong
     assert not [line for line in wrong if "_native.py " in line or "py3-none-any" in line]
     with ZipFile(wheel, "a") as archive:
         archive.writestr("headgate/_native.abi3.so", "")
         archive.writestr("headgate-0.1.0.dist-info/sboms/a.cyclonedx.json", SBOM)
-    assert "headgate/_native.abi3.so does not belong in it" in check_wheel.check_contents(wheel)
+    assert "headgate/_native.abi3.so does not belong in it" in check_wheel.check_contents(wheel, check_wheel.NAME)
     assert len(check_wheel.check_sbom(wheel)) == 1

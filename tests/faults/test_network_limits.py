@@ -162,6 +162,8 @@ def test_nothing_that_waits_looks_at_the_clock_of_the_wall():
     told = {
         # It stamps the barriers of checkpoints, which cross hosts. A wrong one shifts the time from which barriers overtake.
         "rust_core/exchange/src/clock.rs",
+        # The trace says when each event was, so that those of several hosts can be put in order.
+        "rust_core/trace/src/ring.rs",
         # The doctor compares the clocks of hosts, and reads the dates of certificates.
         *(
             f"python/headgate/spark/doctor/{name}.py"
