@@ -178,5 +178,7 @@ def test_a_wheel_without_the_native_module_has_a_stand_in_and_no_crates(check_wh
     with ZipFile(wheel, "a") as archive:
         archive.writestr("headgate/_native.abi3.so", "")
         archive.writestr("headgate-0.1.0.dist-info/sboms/a.cyclonedx.json", SBOM)
-    assert "headgate/_native.abi3.so does not belong in it" in check_wheel.check_contents(wheel, check_wheel.NAME)
+    assert "headgate/_native.abi3.so does not belong in it" in check_wheel.check_contents(
+        wheel, check_wheel.NAME
+    )
     assert len(check_wheel.check_sbom(wheel)) == 1
