@@ -157,7 +157,7 @@ def test_a_shuffle_that_is_not_known_to_write_local_files_is_left_to_spark(numbe
     confs = {"spark.shuffle.manager": manager}
     monkeypatch.setattr("headgate.spark.plan.facts.context_confs", lambda _: confs)
     options = {"map": same, "schema": numbers.schema}
-    out = exchange(numbers, by="k", **options)
+    out = exchange(numbers, by="k", mode="auto", **options)
     assert "kept by" not in out._jdf.queryExecution().toString()
     assert out.count() == ROWS
     assert f"spark.shuffle.manager={manager} is not known" in " ".join(str(explain(out)).split())
