@@ -16,7 +16,7 @@ cargo test --locked --workspace --exclude headgate-bindings --features headgate-
 pytest=("$VENV_PYTHON" -m pytest -m "not soak" --dist loadfile --no-loadscope-reorder --durations 15)
 failed=0
 say "pytest: all but tests/spark"
-"${pytest[@]}" --numprocesses 3 tests/test_*.py tests/data_plane tests/driver tests/faults tests/functions tests/observe tests/sink tests/source tests/stream || failed=1
+"${pytest[@]}" --numprocesses 4 tests/test_*.py tests/data_plane tests/driver tests/faults tests/functions tests/observe tests/sink tests/source tests/stream || failed=1
 say "pytest: tests/spark"
-"${pytest[@]}" --numprocesses 2 tests/spark || failed=1
+"${pytest[@]}" --numprocesses 3 tests/spark || failed=1
 exit "$failed"

@@ -171,7 +171,9 @@ def test_a_shuffle_that_is_not_known_to_write_local_files_is_left_to_spark(numbe
     }
     for refused in (
         lambda: exchange(numbers, by="k", mode="kept", **options),
-        lambda: exchange([numbers, numbers], by="k", reduce=same, schema=numbers.schema),
+        lambda: exchange(
+            [numbers, numbers], by="k", reduce=lambda rows, _: rows, schema=numbers.schema
+        ),
         lambda: iterate(state, message_schema=numbers.schema, **rounds),
     ):
         with pytest.raises(
