@@ -12,7 +12,8 @@ say "cargo test"
 # The bindings link against Python at run time, so only pytest can test them.
 cargo test --locked --workspace --exclude headgate-bindings --features headgate-exchange/failpoints
 # All tests of a file run in the same process, in the order of the files: the long ones come first. Those on Spark
-# come last, as their processes keep a session's threads. Two of them fill two cores; the others wait for much.
+# come last, as their processes keep a session's threads. Tests wait for nearly half of their time, so
+# there are more processes than cores.
 pytest=("$VENV_PYTHON" -m pytest -m "not soak" --dist loadfile --no-loadscope-reorder --durations 15)
 failed=0
 say "pytest: all but tests/spark"
