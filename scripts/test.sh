@@ -10,14 +10,22 @@ if (($#)); then
 fi
 say "cargo test"
 # The bindings link against Python at run time, so only pytest can test them.
-cargo test --locked --workspace --exclude headgate-bindings --features headgate-exchange/failpoints
+cargo_test=(cargo test --locked --workspace --exclude headgate-bindings --features headgate-exchange/failpoints)
+"${cargo_test[@]}" --no-run
+# Tests wait for much of their time, so Rust's run beside Python's first ones; their output comes at the end.
+rust_output="$(mktemp)"
+"${cargo_test[@]}" >"$rust_output" 2>&1 &
+rust=$!
+trap 'kill "$rust" 2>/dev/null || true; rm -f "$rust_output"' EXIT
 # All tests of a file run in the same process, in the order of the files: the long ones come first. Those on Spark
-# come last, as their processes keep a session's threads. Tests wait for nearly half of their time, so
-# there are more processes than cores.
+# come last, as their processes keep a session's threads. Two of them fill two cores; the others wait for much.
 pytest=("$VENV_PYTHON" -m pytest -m "not soak" --dist loadfile --no-loadscope-reorder --durations 15)
 failed=0
 say "pytest: all but tests/spark"
-"${pytest[@]}" --numprocesses 4 tests/test_*.py tests/data_plane tests/driver tests/faults tests/functions tests/observe tests/sink tests/source tests/stream || failed=1
+"${pytest[@]}" --numprocesses 3 tests/test_*.py tests/data_plane tests/driver tests/faults tests/functions tests/observe tests/sink tests/source tests/stream || failed=1
 say "pytest: tests/spark"
-"${pytest[@]}" --numprocesses 3 tests/spark || failed=1
+"${pytest[@]}" --numprocesses 2 tests/spark || failed=1
+say "cargo test: its output"
+wait "$rust" || failed=1
+cat "$rust_output"
 exit "$failed"

@@ -57,6 +57,7 @@ def table(tmp_path):
     return path
 
 
+@pytest.mark.soak
 def test_tables_of_delta_and_iceberg(table, tmp_path):
     warehouse = Warehouse(tmp_path).make(orders(0, 30), "k")
     warehouse.close()

@@ -87,7 +87,7 @@ def written(spark, folder, values=VALUES):
 
 
 @pytest.mark.parametrize("is_scan", [True, False])
-@pytest.mark.parametrize("parallelism", [1, 3])
+@pytest.mark.parametrize("parallelism", [pytest.param(1, marks=pytest.mark.soak), 3])
 def test_results_are_those_of_a_loop_in_python(spark, tmp_path, is_scan, parallelism):
     df = written(spark, tmp_path / "in") if is_scan else spark.createDataFrame(VALUES, COLUMNS)
     line = {"schema": df.schema, "checkpoint": str(tmp_path / "job"), "parallelism": parallelism}
@@ -120,6 +120,7 @@ ODD = pa.schema(
 )
 
 
+@pytest.mark.soak
 def test_types_that_spark_lacks_become_those_that_it_reads(spark, tmp_path):
     row = {
         "id": 1,
@@ -239,7 +240,7 @@ def _with_a_filter(spark, folder):
 
 
 @pytest.mark.parametrize("change", [_with_a_file, _with_a_new_file, _with_a_filter])
-@pytest.mark.parametrize("is_scan", [True, False])
+@pytest.mark.parametrize("is_scan", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_another_input_is_refused(spark, tmp_path, change, is_scan):
     def line(df, **options):
         df = df if is_scan else df.repartition(1)

@@ -35,7 +35,7 @@ SLOTS = 4
     "options",
     [
         {},
-        {"workers": 1},
+        pytest.param({"workers": 1}, marks=pytest.mark.soak),
         {"workers": 3, "parallelism": 3},
         pytest.param(
             {"workers": 8, "parallelism": 4},

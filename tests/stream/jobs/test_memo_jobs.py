@@ -64,7 +64,7 @@ def test_a_later_run_calls_only_for_what_has_changed(tmp_path, memo):
     assert Counter(results["answer"].to_pylist()) == expected
 
 
-@pytest.mark.parametrize("is_keyed", [True, False])
+@pytest.mark.parametrize("is_keyed", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_a_killed_worker_and_a_rescale_lose_no_row(tmp_path, is_keyed):
     ledger = Ledger(tmp_path)
     ledger.open.touch()
@@ -83,7 +83,7 @@ def test_a_killed_worker_and_a_rescale_lose_no_row(tmp_path, is_keyed):
     stream_jobs.check_counts(stream_jobs.rows_of(tmp_path / "out"), 600)
 
 
-@pytest.mark.parametrize("is_driver", [True, False])
+@pytest.mark.parametrize("is_driver", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_calls_that_no_checkpoint_has_are_not_paid_again(tmp_path, is_driver):
     ledger = Ledger(tmp_path)
     ledger.open.touch()

@@ -46,7 +46,10 @@ def test_a_query_gives_what_duckdb_says(name, tmp_path, tables):
     check(name, generated(EVENTS, **OPTIONS), tmp_path, tables)
 
 
-@pytest.mark.parametrize("name", IN_PROCESSES)
+@pytest.mark.parametrize(
+    "name",
+    [IN_PROCESSES[0], *(pytest.param(name, marks=pytest.mark.soak) for name in IN_PROCESSES[1:])],
+)
 def test_a_query_gives_the_same_in_processes_and_of_files(name, tmp_path):
     folder = written(tmp_path, EVENTS)
     events = {kind: f"{folder}/ordered/{kind}/*.parquet" for kind in KINDS}

@@ -75,6 +75,7 @@ def test_a_worker_of_a_stage_that_is_killed_costs_time_and_no_rows(tmp_path):
     assert last == {os.getpid()}
 
 
+@pytest.mark.soak
 def test_rescale_keeps_the_workers_of_a_stage(tmp_path):
     rows = stream_jobs.numbers(2000, rate=1000)
     options = {"checkpoint": str(tmp_path / "checkpoints"), "interval": 0.2, "parallelism": 1}
