@@ -70,7 +70,7 @@ def test_a_wrong_argument_works_or_is_refused_in_words(calls):
 
 
 def test_a_wrong_argument_of_a_call_that_runs_is_refused_before(spark, tmp_path):
-    """What write(), calls(), iterate() and doctor() take is left out: it would run a job for each value."""
+    """Values that write(), calls(), iterate() and doctor() take are left out: each would run a job."""
     rows = spark.createDataFrame([("a", 1)], "k string, n long")
     calls = [
         Call(

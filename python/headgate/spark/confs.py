@@ -8,6 +8,8 @@ from weakref import WeakKeyDictionary
 from headgate.spark.py4j_logs import keep_secrets_out
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -35,6 +37,17 @@ def context_confs(context: SparkContext) -> dict[str, str]:
         entries = (entry[1:-1].partition(",") for entry in str(text).split(_SEPARATOR))
         confs = _of_context[context] = {name: value for name, _, value in entries}
     return confs
+
+
+def is_true(confs: Mapping[str, str], name: str, default: str = "false") -> bool:
+    """Return True if a conf has the value true, as Spark reads it.
+
+    Args:
+        confs: of the application.
+        name: of the conf.
+        default: the value of a conf that is not there.
+    """
+    return (confs.get(name, default) or "").strip().lower() == "true"
 
 
 def is_gone(context: SparkContext) -> bool:

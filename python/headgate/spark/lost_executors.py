@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from headgate.spark.confs import is_true
 from headgate.spark.shuffle_files import OWN_PLUGIN, PLUGIN, ShuffleSetting, plugin_of
 
 if TYPE_CHECKING:
@@ -30,10 +31,10 @@ def outliving(confs: Mapping[str, str]) -> ShuffleSetting | None:
     Args:
         confs: of the application.
     """
-    if _is_true(confs.get(_SERVICE)):
+    if is_true(confs, _SERVICE):
         tracking = f"{_SERVICE}=false, and {_TRACKING}=true where allocation is dynamic"
         return ShuffleSetting(f"{_SERVICE}=true", f"{tracking} · {_BY_SPARK}")
-    if all(_is_true(confs.get(name, default)) for name, default in _MIGRATION.items()):
+    if all(is_true(confs, name, default) for name, default in _MIGRATION.items()):
         first, *_, last = _MIGRATION
         return ShuffleSetting(f"{first}=true and {last}=true", f"{last}=false · {_BY_SPARK}")
     plugin = plugin_of(confs)
@@ -52,7 +53,3 @@ def consequence(files: ShuffleSetting | None) -> str:
         f"{files.setting}: Spark's shuffle files outlive an executor, and its pages of kept exchanges do not; if it ends "
         "before they are read, consumers on other hosts fail, and the job may"
     )
-
-
-def _is_true(value: str | None) -> bool:
-    return (value or "").strip().lower() == "true"

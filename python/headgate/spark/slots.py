@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.spark.confs import context_confs
+from headgate.spark.confs import context_confs, is_true
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -158,4 +158,4 @@ def slots_of(context: SparkContext) -> Slots:
 
 def is_dynamic(conf: Mapping[str, str]) -> bool:
     """Return True if Spark adds and removes executors by itself."""
-    return (conf.get("spark.dynamicAllocation.enabled") or "").strip().lower() == "true"
+    return is_true(conf, "spark.dynamicAllocation.enabled")

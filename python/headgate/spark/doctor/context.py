@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from headgate.spark.confs import is_true
 from headgate.spark.doctor.findings import Finding
 
 
@@ -133,7 +134,7 @@ class Context:
 
     def is_set(self, conf: str) -> bool:
         """Return True if a conf of Spark is true."""
-        return (self.confs.get(conf) or "").strip().lower() == "true"
+        return is_true(self.confs, conf)
 
 
 #: A check: looks at what is known, and asks nobody.

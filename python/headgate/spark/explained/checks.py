@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from headgate._units import size_text
+from headgate.spark.confs import is_true
 from headgate.spark.explained.fields import Check
 from headgate.spark.lost_executors import consequence, outliving
 from headgate.spark.slots import is_dynamic
@@ -32,7 +33,7 @@ def checks_of(plan: Plan, memory: Memory) -> tuple[Check, ...]:
     """
     checks = [_slots(plan)]
     if not plan.session.on_connect:
-        copies = plan.session.conf.get("spark.speculation", "false").strip().lower() == "true"
+        copies = is_true(plan.session.conf, "spark.speculation")
         speculation = Check("speculation", True, _SPECULATION if copies else "off")
         checks += [_allocation(plan.session.conf), speculation]
     if plan.mode == "kept" and plan.session.through == "hosts":
