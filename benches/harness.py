@@ -194,23 +194,40 @@ def report(
         quick: True if sizes are small: no RATIO line is printed and no file written.
         measured: what else the file gets.
     """
-    for name, ratio in ratios.items():
-        print(
-            f"{'TRIED' if quick else 'RATIO'} {name} {ratio:.2f} goal {goals[name]:g}", flush=True
-        )
+    show_ratios(ratios, goals, quick=quick)
     if not quick:
         store(bench, **measured, ratios=ratios)
 
 
+def show_ratios(ratios: dict[str, float], goals: dict[str, float], *, quick: bool) -> None:
+    """Print ratios with their goals, as the last lines of a bench."""
+    for name, ratio in ratios.items():
+        print(
+            f"{'TRIED' if quick else 'RATIO'} {name} {ratio:.2f} goal {goals[name]:g}", flush=True
+        )
+
+
 def store(bench: str, **found: object) -> None:
     """Write the results of a bench to a file, with the machine, the commit and the date."""
-    record = {
-        "bench": bench,
-        "when": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": commit(),
-        "machine": machine(),
-        **found,
-    }
+    write(bench, {"bench": bench, **circumstances(), **found})
+
+
+def amend(bench: str, found: dict[str, dict[str, object]]) -> None:
+    """Write results by name to the file of a bench, each with the machine, the commit and the date; keep its other results."""
+    path = RESULTS / f"{bench}.json"
+    results = json.loads(path.read_text(encoding="utf-8"))["results"] if path.exists() else {}
+    results |= {name: circumstances() | result for name, result in found.items()}
+    write(bench, {"bench": bench, "results": results})
+
+
+def circumstances() -> dict[str, object]:
+    """Return what a result depends on: the date, the commit and the machine."""
+    when = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"when": when, "commit": commit(), "machine": machine()}
+
+
+def write(bench: str, record: dict[str, object]) -> None:
+    """Write the file of a bench."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{bench}.json"
     path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
