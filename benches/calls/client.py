@@ -30,11 +30,15 @@ class Client:
         parts = urlsplit(url)
         self._host, self._port = parts.hostname, parts.port
         self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+        #: In use. A transport refers to its reader weakly, and PyFlink keeps no task: without this the garbage collector
+        #: takes a call that waits for its answer.
+        self._busy: set[asyncio.StreamReader] = set()
 
     async def post(self, body: bytes, call_id: str) -> tuple[int, Mapping[str, str], bytes]:
         """Return the status, the headers and the body of an answer."""
         connect = asyncio.open_connection
         reader, writer = self._idle.pop() if self._idle else await connect(self._host, self._port)
+        self._busy.add(reader)
         head = f"POST / HTTP/1.1\r\nIdempotency-Key: {call_id}\r\nContent-Length: {len(body)}"
         try:
             writer.write(head.encode() + b"\r\n\r\n" + body)
@@ -44,6 +48,8 @@ class Client:
         except BaseException:
             writer.close()
             raise
+        finally:
+            self._busy.discard(reader)
         self._idle.append((reader, writer))
         return int(first.split(" ")[1]), headers, answer
 

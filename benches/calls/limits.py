@@ -58,9 +58,12 @@ def run(rows: DataStream, url: str, tasks: int, **options: object) -> None:
 def share_of_limit(service: Service, rows: int, seconds: float) -> float:
     """Return the share of the time that the calls take at the service's rate, which it has refused none of."""
     check_answers(service, rows)
-    outcomes = service.calls()["outcome"]
-    needed = len(outcomes) - pc.sum(pc.equal(outcomes, "limited")).as_py()
-    return needed / RATE / seconds
+    return counted(service.calls()["outcome"]) / RATE / seconds
+
+
+def counted(outcomes: pa.ChunkedArray) -> int:
+    """Return the number of calls that the job needs: all but those that it made too early."""
+    return len(outcomes) - int(pc.sum(pc.equal(outcomes, "limited")).as_py())
 
 
 def check_answers(service: Service, rows: int) -> None:
