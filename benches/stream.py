@@ -95,7 +95,7 @@ def latency(folder: Path, turns: int, *, quick: bool) -> None:
         for rate in RATES:
             rows, file = rate * seconds, folder / "latencies.npy"
             source = ScheduledSource(rate, rows)
-            job(source, Latencies(str(file), rows, rows // 4)).run(workers=2)
+            job(source, Latencies(str(file), rows, rows // 4)).run(workers=2, parallelism=1)
             found = np.load(file) / 1000
             p50[rate].append(float(np.percentile(found, 50)))
             p99[rate].append(float(np.percentile(found, 99)))
@@ -168,7 +168,7 @@ def run_all(folder: Path, rows: int) -> float:
     """Return the seconds from the first row in the sink to the last one."""
     file = folder / "seconds.npy"
     source = NumberSequenceSource(0, rows, batch_size=BATCH_ROWS)
-    job(source, FirstAndLast(str(file), rows)).run(workers=2)
+    job(source, FirstAndLast(str(file), rows)).run(workers=2, parallelism=1)
     return float(np.load(file)[0])
 
 
@@ -202,6 +202,7 @@ def barrier_p99(work: StreamingJob, folder: Path, seconds: float, alignment: str
     """Return the p99 of the barriers of a job that runs for some seconds."""
     query = work.start(
         workers=2,
+        parallelism=1,
         checkpoint=str(folder),
         interval=0.05,
         alignment=alignment,  # type: ignore[arg-type]
@@ -230,7 +231,7 @@ def restart(folder: Path, turns: int, *, quick: bool) -> None:
         last = folder / f"last-{turn}"
         work = job(ScheduledSource(10_000, 10**9), SlowSink(0.0, str(last)))
         with work.start(
-            workers=2, checkpoint=str(folder / f"restart-{turn}"), interval=0.1
+            workers=2, parallelism=1, checkpoint=str(folder / f"restart-{turn}"), interval=0.1
         ) as query:
             while not complete(query):
                 query.await_termination(0.05)

@@ -9,6 +9,7 @@ from headgate.source import NumberSequenceSource
 from headgate.stream import ProcessFunction, stream
 from headgate.stream.graph.nodes import Shipping
 from headgate.stream.graph.placement import own_workers, placed, sentences
+from headgate.stream.graph.stages import default_parallelism
 
 NUMBER = pa.schema([("id", pa.int64())])
 
@@ -59,7 +60,25 @@ def test_without_them_tasks_go_to_all_workers_in_turn():
     graph = planned(numbers().key_by("id").map(same, name="mapped"), 3)
     assert placed(graph, 4) == {task: at % 4 for at, task in enumerate(graph.tasks)}
     assert own_workers(graph, 4) == {}
-    assert [*sentences(graph, "here")] == []
+    assert [*sentences(graph, "here", 4)] == []
+
+
+@pytest.mark.parametrize(
+    ("workers", "most", "tasks"), [(None, 128, 1), (0, 128, 1), (1, 128, 1), (3, 128, 3), (9, 4, 4)]
+)
+def test_by_default_an_operator_has_a_task_for_each_worker(workers, most, tasks):
+    assert default_parallelism(workers, most) == tasks
+
+
+def test_a_sentence_says_which_workers_have_nothing_to_do():
+    graph = planned(called(numbers(), workers=2).key_by("id").map(same, name="last"), 1)
+    assert [stage.parallelism for stage in graph.stages] == [1, 2, 1]
+    said = [line for line in sentences(graph, "", 3) if "nothing to do" in line]
+    assert len(said) == 1
+    assert said[0].startswith("1 of the 3 workers have nothing to do, since all stages")
+    assert "have 2 tasks together" in said[0]
+    assert "workers=2" in said[0]
+    assert not [line for line in sentences(graph, "", 2) if "nothing to do" in line]
 
 
 def test_resources_alone_are_those_of_a_worker_for_each_task():
@@ -144,4 +163,4 @@ def test_wrong_values_are_refused_at_the_call(options, message):
 )
 def test_a_sentence_says_what_a_stage_has(resources, place, sentence):
     graph = planned(called(numbers(), workers=2, resources=resources))
-    assert [*sentences(graph, place)] == [sentence]
+    assert [*sentences(graph, place, 0)] == [sentence]

@@ -43,7 +43,8 @@ def calls(
         checkpoint: a folder for this line alone, which the driver and all executors share.
         **options: those of ``map_async()``, such as ``in_flight``, ``rate``, ``retries``, ``on_error`` and ``memo``; results come
             as they are done unless ``ordered`` says otherwise. And those of :meth:`headgate.stream.StreamingJob.start`, such as
-            ``interval``. ``parallelism`` is that of the whole job, 1 by default: ``in_flight`` calls for each of its tasks.
+            ``interval``. ``parallelism`` is that of the whole job, by default the number of ``workers``, and 1 without either:
+            ``in_flight`` calls for each of its tasks.
 
     Returns:
         A DataFrame of the results, in no order.

@@ -129,7 +129,7 @@ def _refuse_endless(job: StreamingJob, options: Mapping[str, Any]) -> None:
         StreamError: one of its sources never ends.
     """
     most = options.get("max_parallelism", MAX_PARALLELISM)
-    for source in job.plan(options.get("parallelism", 1), most).sources.values():
+    for source in job.plan(1, most).sources.values():
         if source.boundedness is not Boundedness.BOUNDED:
             raise StreamError(
                 f"to_dataframe() waits for the end of the job, and {source.name} never ends",

@@ -32,7 +32,7 @@ from headgate.sink.api import chosen_name
 from headgate.stream.api.event_time import Until, until_now
 from headgate.stream.graph.nodes import Shipping
 from headgate.stream.graph.placement import sentences
-from headgate.stream.graph.stages import MAX_PARALLELISM, JobGraph, plan
+from headgate.stream.graph.stages import MAX_PARALLELISM, JobGraph, default_parallelism, plan
 from headgate.stream.job.at_exit import wait_at_exit
 from headgate.stream.job.checkpoints import CheckpointConfig
 from headgate.stream.job.config import (
@@ -95,7 +95,7 @@ class StreamingJob:
         self,
         *,
         spark: SparkSession | None = None,
-        parallelism: int = 1,
+        parallelism: int | None = None,
         workers: int | None = None,
         checkpoint: str | None = None,
         until: Until | None = None,
@@ -123,7 +123,8 @@ class StreamingJob:
         Args:
             spark: a session: the workers are tasks of its application, on its executors; see docs/streams-on-spark.md.
                 Without one the job runs on this machine.
-            parallelism: tasks of operators that have no parallelism of their own.
+            parallelism: tasks of operators that have no parallelism of their own. By default one for each of ``workers=``, at
+                most ``max_parallelism``; 1 without ``workers=``.
             workers: processes for the tasks; 0, the default without Spark, for threads of this process. On Spark the number
                 of Spark tasks, by default one for each task of the job, and at most as many as there are slots. Those of
                 operators with ``workers=`` or ``resources=`` come on top.
@@ -207,6 +208,8 @@ class StreamingJob:
         )
         if spark is not None and type(spark).__name__ != "SparkSession":
             raise refuse("spark", spark, f"is {kind_of(spark)}", "a SparkSession")
+        if parallelism is None:
+            parallelism = default_parallelism(workers, max_parallelism)
         graph = replace(
             self.plan(parallelism, max_parallelism),
             watermark_interval=milliseconds("watermark_interval", watermark_interval),
@@ -225,7 +228,7 @@ class StreamingJob:
 
             pool = spark_workers(spark, graph, config.name, workers, options or {})
         master = JobMaster(graph, config, store, pool)
-        for sentence in sentences(graph, pool.no_resources):
+        for sentence in sentences(graph, pool.no_resources, workers or 0):
             master.notices.add(sentence)
         key = ("stream", master.name, 0)
         master.when_over = lambda: RUNS.look(key)

@@ -10,12 +10,13 @@ if TYPE_CHECKING:
     from headgate.stream.graph.stages import JobGraph, Stage, TaskId
 
 
-def sentences(graph: JobGraph, no_resources: str) -> Iterator[str]:
-    """Yield a sentence about each stage with workers of its own, for the user of the job.
+def sentences(graph: JobGraph, no_resources: str, workers: int) -> Iterator[str]:
+    """Yield a sentence about each stage with workers of its own, and one about workers without a task, for the user of the job.
 
     Args:
         graph: the job.
         no_resources: where nothing enforces resources, as a clause; empty if something does.
+        workers: number that the job was given for all other stages; 0 for none.
     """
     for stage in graph.stages:
         if stage.own_workers:
@@ -29,6 +30,13 @@ def sentences(graph: JobGraph, no_resources: str) -> Iterator[str]:
             elif resources:
                 sentence += f", each with {resources}"
             yield sentence
+    tasks = sum(stage.parallelism for stage in graph.stages if not stage.own_workers)
+    if tasks < workers:
+        noun = "task" if tasks == 1 else "tasks"
+        yield (
+            f"{workers - tasks} of the {workers} workers have nothing to do, since all stages that they run have {tasks} {noun} "
+            f"together. What helps: no parallelism=, for a task of each operator in each worker · workers={max(1, tasks)}"
+        )
 
 
 def own_workers(graph: JobGraph, others: int) -> dict[int, Stage]:

@@ -142,6 +142,20 @@ class JobGraph:
         ]
 
 
+def default_parallelism(workers: int | None, max_parallelism: int) -> int:
+    """Return the number of tasks of operators for which neither they nor the job have one: a task for each worker.
+
+    Args:
+        workers: of the job; None or 0 if it has no number of them.
+        max_parallelism: number of key groups.
+
+    Raises:
+        OptionError: ``max_parallelism`` is outside its limits.
+    """
+    whole_number("max_parallelism", max_parallelism, 1, MAX_KEY_GROUPS)
+    return min(max(1, workers or 0), max_parallelism)
+
+
 def plan(
     graph: StreamGraph, job: object, parallelism: int, max_parallelism: int = MAX_PARALLELISM
 ) -> JobGraph:
