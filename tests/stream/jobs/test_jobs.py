@@ -307,14 +307,16 @@ def test_a_cancelled_job_ends_and_leaves_nothing():
     assert query.await_termination(0)
 
 
-def test_the_status_has_the_processes_of_the_workers():
+def test_the_status_has_the_processes_of_the_workers_and_says_which_have_no_task():
     job = stream_jobs.numbers(10_000_000, rate=1000).sink(FunctionSink(len))
-    with job.start(workers=2) as query:
+    with job.start(workers=2, parallelism=1) as query:
         deadline = time.monotonic() + 60
         while query.state is JobState.STARTING:
             assert time.monotonic() < deadline
             query.await_termination(0.01)
         workers = query.status.workers
+        notices = query.status.notices
+    assert any("1 of the 2 workers have nothing to do" in notice for notice in notices)
     assert [one.number for one in workers] == [0, 1]
     assert len({one.pid for one in workers} | {os.getpid()}) == 3
     assert {one.host for one in workers} == {socket.gethostname()}
