@@ -37,6 +37,10 @@ def of_two(left, right):
     return left
 
 
+async def waits(batches):
+    return batches
+
+
 def holding(value):
     """Return a function that uses a value of the driver."""
 
@@ -72,6 +76,7 @@ def names(spark, tmp_path):
         write,
         same,
         of_two,
+        waits,
         reduced,
         run,
         check,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from headgate import _options
 from headgate._arguments import refuse
-from headgate._kinds import kind_of, why_no_call
+from headgate._kinds import NOT_AWAITED, kind_of, why_no_call
 from headgate._option_table import CONF_PREFIX
 from headgate.errors import OptionError
 from headgate.functions.per_key import PerKey
@@ -253,10 +253,10 @@ def check_parameters(name: str, function: BatchFunction | None, inputs: int) -> 
         each = (
             "the batches of the input" if inputs == 1 else f"the batches of each of {inputs} inputs"
         )
-        raise OptionError(
-            f"{name} cannot be called with {each}: {wrong}",
-            remedy=_FUNCTION if inputs == 1 else "a function with a parameter for each input",
-        )
+        remedy = _FUNCTION if inputs == 1 else "a function with a parameter for each input"
+        if wrong == NOT_AWAITED:
+            remedy = f"{remedy} · headgate.spark.calls(df, f, schema=), which awaits a coroutine for each row"
+        raise OptionError(f"{name} cannot be called with {each}: {wrong}", remedy=remedy)
 
 
 def _check_functions(input_: Input, reduce: BatchFunction | None, *, is_alone: bool) -> None:
