@@ -13,8 +13,8 @@ from headgate.source import NumberSequenceSource
 from headgate.stream import Retry, stream
 from headgate.stream.graph.call_rates import TokenLink
 from headgate.stream.operators.calls import breaker as call_breaker
+from headgate.stream.operators.calls.answers import asked_wait, asks_for_less
 from headgate.stream.operators.calls.breaker import LEAST
-from headgate.stream.operators.calls.pace import asks_for_less
 
 NUMBER = pa.schema([("id", pa.int64())])
 
@@ -244,6 +244,28 @@ class Answer(Exception):
 )
 def test_answers_that_ask_for_less(error, is_less):
     assert asks_for_less(error) is is_less
+
+
+@pytest.mark.parametrize(
+    ("error", "seconds"),
+    [
+        (Retry("busy", after=2), 2),
+        (Retry("once more"), None),
+        (Answer(status=429, headers={"Retry-After": "3"}), 3),
+        (Answer(response=Answer(status_code=503, headers={"retry-after": "1.5"})), 1.5),
+        (Answer(status_code=429, response=Answer(headers={"RETRY-AFTER": "4"})), 4),
+        (Answer(code=429, headers={"Retry-After": "1", "Retry-After-Ms": "250"}), 0.25),
+        (Answer(code=429, headers={"Retry-After": "3", "Retry-After-Ms": "soon"}), 3),
+        (Answer(code=429, headers={"Retry-After": "Fri, 01 Jan 2021 00:00:00 GMT"}), 0),
+        (Answer(code=429, headers={"Retry-After": b"3"}), None),
+        (Answer(code=429, headers=None), None),
+        (Answer(code=429), None),
+        (Answer(status=500, headers={"Retry-After": "3"}), None),
+        (Odd(), None),
+    ],
+)
+def test_an_answer_says_how_long_to_wait(error, seconds):
+    assert asked_wait(error) == seconds
 
 
 # --- arguments ---

@@ -5,6 +5,8 @@ import os
 import random
 import signal
 from collections import Counter
+from datetime import timedelta
+from urllib.request import Request, urlopen
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +18,7 @@ from tests.kit.waiting import wait_until
 from headgate.sink import FileSink, FunctionSink
 from headgate.source import FileSource, NumberSequenceSource
 from headgate.stream import Aggregate, JobState, TumblingWindow, stream
+from headgate.testing import Service
 
 ROWS = 1500
 IN_FLIGHT = 8
@@ -269,3 +272,28 @@ def test_random_failures_repeat_calls_and_lose_no_row(tmp_path, seed):
     names = {}
     for row, call in ledger.calls():
         assert names.setdefault(call, row) == row, "a name has one row"
+
+
+def test_an_exception_of_a_client_says_how_long_the_service_asks_to_wait():
+    """Nothing but the header makes attempts wait: backoff= is 0."""
+    with Service(refusals=0.5, retry_after=0.3, seed=3) as service:
+        url = service.url
+
+        def ask(row):
+            name = {"Idempotency-Key": str(row["id"])}
+            with urlopen(Request(url, b"%d" % row["id"], name)) as answer:
+                answer.read()
+            return row
+
+        rows = stream(NumberSequenceSource(0, 12), parallelism=1)
+        called = rows.map_async(ask, schema=rows.schema, retries=30, backoff=0)
+        called.sink(FunctionSink(len)).run()
+        calls = service.calls().sort_by("at").to_pylist()
+    refused = {}
+    for call in calls:
+        before = refused.pop(call["call_id"], None)
+        assert before is None or call["at"] - before >= timedelta(seconds=0.3)
+        if call["outcome"] == "refused":
+            refused[call["call_id"]] = call["at"]
+    assert len(calls) > 12
+    assert not refused

@@ -131,7 +131,7 @@ MISTAKES = {
     "timeout": (
         lambda: numbers().map_async(lambda _: NEVER.wait(1), schema=NUMBER, timeout=0.02),
         "HG-6001",
-        "TimeoutError",
+        "TimeoutError: no answer within timeout=0.02 s",
     ),
 }
 

@@ -17,6 +17,7 @@ from headgate.sink import FunctionSink
 from headgate.source import NumberSequenceSource
 from headgate.stream import CallContext, HttpPost, Refusal, Retry, stream
 from headgate.stream.api import http_posts
+from headgate.stream.operators.calls import answers
 from headgate.testing import Service
 
 CONTEXT = CallContext("a call", 1)
@@ -134,9 +135,9 @@ def test_a_connection_is_used_again_and_opened_again_when_the_service_has_closed
 
 def test_a_service_says_how_long_to_wait():
     at = datetime.now(UTC) + timedelta(seconds=100)
-    assert 97 <= http_posts._seconds(format_datetime(at, usegmt=True)) <= 100
-    assert http_posts._seconds(format_datetime(at - timedelta(hours=1), usegmt=True)) == 0
-    assert [http_posts._seconds(text) for text in ("7", " 7 ", "soon", None)] == [7, 7, None, None]
+    assert 97 <= answers.seconds_of(format_datetime(at, usegmt=True)) <= 100
+    assert answers.seconds_of(format_datetime(at - timedelta(hours=1), usegmt=True)) == 0
+    assert [answers.seconds_of(text) for text in ("7", " 7 ", "soon", None)] == [7, 7, None, None]
 
 
 @pytest.mark.parametrize("idempotent", [True, False])

@@ -118,7 +118,8 @@ class AsyncCalls(StreamCalls[StreamT]):
                 and its result is dropped.
             retries: most attempts after the first.
             backoff: before the second attempt, twice as long before each further one, up to a minute; each time a random
-                part of it, from half to all. :class:`Retry` says how long to wait instead.
+                part of it, from half to all. :class:`Retry` says how long to wait instead, and so does ``Retry-After`` of an answer of
+                429 or 503, in the exception of an HTTP client.
             retry_on: errors after which there is another attempt. A result of another schema is never tried again.
             on_error: what becomes of a call that has failed: ``"fail"`` ends the attempt of the job; ``"side_output"`` puts
                 its rows into ``side_output("errors")``, with ``_error``, ``_attempts`` and ``_call_id``; ``"null"``

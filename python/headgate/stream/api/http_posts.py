@@ -6,8 +6,6 @@ import json
 import select
 import threading
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
@@ -20,14 +18,13 @@ from headgate._kinds import kind_of
 from headgate.sink.encoding import Encoding
 from headgate.sink.text_files import JsonEncoder
 from headgate.stream.graph.call_functions import CallContext, CallFunction, Refusal, Retry
+from headgate.stream.operators.calls.answers import TOO_MANY, seconds_of
 
 if TYPE_CHECKING:
     from headgate.stream.graph.context import RuntimeContext
 
-#: Too Many Requests.
-_TOO_MANY: Final = 429
 #: Statuses that another attempt may change, beside those of 500 and more: Request Timeout, Too Early.
-_PASSING: Final = frozenset({408, 425, _TOO_MANY})
+_PASSING: Final = frozenset({408, 425, TOO_MANY})
 #: Most bytes of an answer in the text of an error.
 _LONGEST: Final = 300
 _TEXT: Final = Encoding("json", "none")
@@ -117,7 +114,7 @@ class HttpPost(CallFunction):
         message = f"{self._host} answered {status} {reason}" + (f": {shown}" if shown else "")
         if status not in _PASSING and status < 500:
             raise Refusal(message)
-        retry = Retry(message, _seconds(after))
+        retry = Retry(message, seconds_of(after))
         retry.status = status  # type: ignore[attr-defined]  # a 429 lowers the rate, also without a time
         raise retry
 
@@ -197,16 +194,3 @@ def _has_ended(connection: HTTPConnection) -> bool:
     polling = select.poll()
     polling.register(connection.sock, select.POLLIN)
     return bool(polling.poll(0))
-
-
-def _seconds(retry_after: str | None) -> float | None:
-    """Return how long a service asks to wait: a number of seconds, or a date."""
-    if retry_after is None:
-        return None
-    if retry_after.strip().isdecimal():
-        return float(retry_after)
-    try:
-        at = parsedate_to_datetime(retry_after)
-    except ValueError:
-        return None
-    return max(0.0, (at.replace(tzinfo=at.tzinfo or UTC) - datetime.now(UTC)).total_seconds())

@@ -247,8 +247,9 @@ class CallLoop:
         started = self._loop.time()
         self._calls.add()
         self.times.add("service", 1)
+        limit = asyncio.timeout(self._policy.timeout)
         try:
-            async with asyncio.timeout(self._policy.timeout):
+            async with limit:
                 if self._threads is None:
                     result = await self._function(about, context)
                 else:
@@ -260,6 +261,8 @@ class CallLoop:
                 raise
             return error  # of something that the function waited for
         except BaseException as error:  # noqa: BLE001 - of the call, and not of the loop
+            if isinstance(error, TimeoutError) and limit.expired() and not error.args:
+                error.args = (f"no answer within timeout={self._policy.timeout:g} s",)
             return error
         finally:
             self.times.add("service", -1)

@@ -381,11 +381,14 @@ class AsyncCallOperator(KeyedOperator):
         """Return the error of the attempt of the job."""
         if isinstance(error, HeadgateError):
             return error
+        remedy = f"retries=3 · {self._takes_errors} · Retry(after=) for errors that pass"
+        if isinstance(error, TimeoutError):
+            remedy = f"a longer timeout= · {remedy}"
         failure = UserFunctionError(
             f"a call of {self._uid} failed in attempt {call.failed}: {type(error).__name__}: {error}",
             asked=f"call_id {call.call_id}",
             have=f"retries={self._options.policy.retries}, no {self._takes_errors}",
-            remedy=f"retries=3 · {self._takes_errors} · Retry(after=) for errors that pass",
+            remedy=remedy,
         )
         failure.__cause__ = error
         return failure

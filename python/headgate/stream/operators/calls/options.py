@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from headgate.stream.graph.call_functions import Retry
+from headgate.stream.operators.calls.answers import asked_wait
 from headgate.stream.operators.calls.breaker import ANSWERS
 
 if TYPE_CHECKING:
@@ -58,8 +59,9 @@ class CallPolicy:
 
     def delay(self, error: BaseException, failed: int) -> float:
         """Return the seconds before the next attempt: what the service asks for, or a random part of the back-off."""
-        if isinstance(error, Retry) and error.after is not None:
-            return error.after
+        asked = asked_wait(error)
+        if asked is not None:
+            return asked
         longest = min(_LONGEST_BACKOFF, self.backoff * 2.0 ** min(failed - 1, 30))
         return longest * random.uniform(0.5, 1)  # noqa: S311 - so that calls do not come all at once
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from contextlib import suppress
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.stream.graph.call_functions import Retry
 from headgate.stream.graph.call_rates import PERIOD
+from headgate.stream.operators.calls.answers import asks_for_less
 from headgate.stream.operators.calls.tokens import CallTokens
 
 if TYPE_CHECKING:
@@ -19,9 +18,6 @@ if TYPE_CHECKING:
     from headgate.stream.graph.call_rates import CallRate, TokenGrant, TokenLink
     from headgate.stream.graph.metrics import Metrics
 
-#: Too Many Requests, and where clients of HTTP have the status: in the exception, or in its response.
-_TOO_MANY: Final = 429
-_STATUS: Final = ("status", "status_code", "code")
 #: Most characters of a value in messages; a longer one has a hash.
 _LONGEST: Final = 100
 
@@ -146,13 +142,3 @@ class CallPace:
         reports = self._tokens.report()
         if reports:
             self._link.report(reports)
-
-
-def asks_for_less(error: BaseException) -> bool:
-    """Return True for an answer of a service that gets too many calls: a Retry with a time, or a status of 429."""
-    if isinstance(error, Retry) and error.after is not None:
-        return True
-    with suppress(Exception):  # an exception of a user may have attributes that raise
-        places = (error, getattr(error, "response", None))
-        return any(getattr(place, name, None) == _TOO_MANY for place in places for name in _STATUS)
-    return False
