@@ -214,6 +214,7 @@ CLIENTS = {
     "confluent_kafka": ("headgate.sink.kafka", "headgate.source.kafka"),
     "deltalake": ("headgate.sink.delta", "headgate.source.delta"),
     "jinja2": ("headgate.observe.report.page",),
+    "lance": ("headgate.sink.lance",),
     "opentelemetry": ("headgate.observe.otel",),
     "prometheus_client": ("headgate.observe.prometheus",),
     "pyiceberg": ("headgate.source.iceberg",),

@@ -22,7 +22,7 @@ FOR_USERS = [
     *TABLES["project"]["dependencies"],
     *(
         line
-        for name in ("spark", "stream", "kafka", "delta", "iceberg", "ui", "otel", "demo")
+        for name in ("spark", "stream", "kafka", "delta", "iceberg", "lance", "ui", "otel", "demo")
         for line in EXTRAS[name]
     ),
 ]

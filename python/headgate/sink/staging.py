@@ -115,16 +115,7 @@ class StagedCommitter(SinkCommitter, ABC):
         Raises:
             SinkError: the sink has a later checkpoint of the job, whose rows would come again.
         """
-        committed, restored = self.latest(), restored_checkpoint
-        if committed is None or (restored is not None and committed <= restored):
-            return
-        raise SinkError(
-            f"{self._target} has rows of job {self._job} that the job would write again",
-            asked="a first start" if restored is None else f"a restart from checkpoint {restored}",
-            have=f"checkpoint {committed}, which is committed",
-            remedy="restart from the last checkpoint · another name for the job, to write them again",
-            details={"job": self._job, "committed": committed},
-        )
+        refuse_repeats(self._target, self._job, self.latest(), restored_checkpoint)
 
     def commit(self, checkpoint_id: int, committables: Iterable[bytes]) -> WriteResult | None:
         """Make the files visible; see :meth:`SinkCommitter.commit`.
@@ -161,6 +152,29 @@ class StagedCommitter(SinkCommitter, ABC):
                 if before is not None:
                     unnamed = {name for name in unnamed if name < before}
                 journals.clean(storage, folder, attempts=unnamed)
+
+
+def refuse_repeats(target: str, job: str, committed: int | None, restored: int | None) -> None:
+    """Check that a job does not continue from before its last commit.
+
+    Args:
+        target: where its rows are visible.
+        job: the job's name.
+        committed: the last checkpoint of the job that is visible there; None for none.
+        restored: the checkpoint that the job continues from; None at its first start.
+
+    Raises:
+        SinkError: the rows of the later checkpoints would come again.
+    """
+    if committed is None or (restored is not None and committed <= restored):
+        return
+    raise SinkError(
+        f"{target} has rows of job {job} that the job would write again",
+        asked="a first start" if restored is None else f"a restart from checkpoint {restored}",
+        have=f"checkpoint {committed}, which is committed",
+        remedy="restart from the last checkpoint · another name for the job, to write them again",
+        details={"job": job, "committed": committed},
+    )
 
 
 def staged_numbers(storage: Storage, job: str) -> Iterator[int]:
