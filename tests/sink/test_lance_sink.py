@@ -293,6 +293,7 @@ def test_no_dataset_and_wrong_arguments(tmp_path):
     with pytest.raises(SinkError, match="cannot be read as a Lance dataset") as caught:
         committer.start(None)
     assert "schema=" in caught.value.remedy
+    assert ".rs:" not in str(caught.value), "places in the code of pylance are left out"
     (tmp_path / "file").touch()
     committer = LanceSink(tmp_path / "file", schema=SCHEMA).create_committer(
         CommitterContext("job")

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 #: Attempts of a commit while other programs change the dataset.
 _ATTEMPTS: Final = 50
-#: The place in pylance's code that its texts end with.
-_PLACE: Final = re.compile(r",? \S+\.rs:\d+:\d+$")
+#: The places in the code of pylance that its texts end with.
+_PLACE: Final = re.compile(r"(,? \S+\.rs:\d+:\d+)+$")
 #: Exceptions of pylance: those of files, wrong values, and failed tasks of its runtime.
 _FAULTS: Final = (OSError, ValueError, RuntimeError)
 
