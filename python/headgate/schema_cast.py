@@ -258,7 +258,8 @@ def is_lossless(have: pa.DataType, want: pa.DataType) -> bool:
     if have == want or types.is_null(have):
         return True
     if _is_list(have):
-        return types.is_list(want) and _is_lossless_inside(have.value_type, want.value_type)
+        is_list = types.is_list(want) or _has_fitting_size(have, want)
+        return is_list and _is_lossless_inside(have.value_type, want.value_type)
     if types.is_map(have):
         return (
             types.is_map(want)
@@ -353,6 +354,15 @@ def _is_list(kind: pa.DataType) -> bool:
 
     plain = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
     return bool(plain) or _is_view_of_list(kind)
+
+
+def _has_fitting_size(have: pa.DataType, want: pa.DataType) -> bool:
+    """Return True for lists of one size, to which Arrow's cast makes lists, or raises for one of another length."""
+    from pyarrow import types  # noqa: PLC0415 - slow to import
+
+    if not types.is_fixed_size_list(want) or _is_view_of_list(have):
+        return False
+    return not types.is_fixed_size_list(have) or have.list_size == want.list_size
 
 
 def _is_view_of_list(kind: pa.DataType) -> bool:

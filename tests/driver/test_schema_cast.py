@@ -124,6 +124,8 @@ def test_a_type_of_another_meaning_is_refused(have, want):
         (pa.dictionary(pa.int8(), pa.large_string()), pa.string()),
         (pa.large_list(pa.uint32()), pa.list_(pa.field("element", pa.int64()))),
         (pa.list_(pa.int32(), 2), pa.list_(pa.field("element", pa.int64()))),
+        (pa.list_(pa.float32()), pa.list_(pa.float32(), 2)),
+        (pa.large_list(pa.int32()), pa.list_(pa.int64(), 2)),
         (pa.list_view(pa.int32()), pa.list_(pa.field("element", pa.int64()))),
         (pa.large_list_view(pa.large_string()), pa.list_(pa.field("element", pa.string()))),
         (pa.timestamp("ns"), pa.timestamp("us")),
@@ -156,6 +158,14 @@ def test_what_other_libraries_give(have, want):
     assert made.null_count == array.null_count
     if not pa.types.is_temporal(have):
         assert made.to_pylist() == given_values
+
+
+def test_lists_that_do_not_have_the_size_of_all_are_refused():
+    cast = DdlCast(pa.schema([("c", pa.list_(pa.float32(), 2))]), "reduce")
+    with pytest.raises(SchemaMismatchError, match="expected size"):
+        cast(one(pa.array([[1.0, 2.0], [3.0]], pa.list_(pa.float32()))))
+    sizes = [pa.list_(pa.float32(), 3), pa.list_(pa.float64()), pa.list_view(pa.float32())]
+    assert not any(is_lossless(kind, pa.list_(pa.float32(), 2)) for kind in sizes)
 
 
 def test_a_dictionary_of_views_is_decoded():
