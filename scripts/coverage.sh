@@ -41,6 +41,8 @@ environment="$(cargo llvm-cov show-env --sh)"
 eval "$environment"
 cargo llvm-cov clean --workspace
 failed=0
+# pytest handles Ctrl-C itself and ends with a status, after which the shell would go on.
+trap 'exit 130' INT
 if ! (($#)); then
     say "cargo test, counted"
     cargo test --locked --workspace --exclude headgate-bindings --features headgate-exchange/failpoints || failed=1

@@ -14,9 +14,15 @@ cargo_test=(cargo test --locked --workspace --exclude headgate-bindings --featur
 "${cargo_test[@]}" --no-run
 # Tests wait for much of their time, so Rust's run beside Python's first ones; their output comes at the end.
 rust_output="$(mktemp)"
-"${cargo_test[@]}" >"$rust_output" 2>&1 &
+# In a group of processes of its own, so that the tests that cargo has started end with it. Ctrl-C does not reach that group.
+set -m
+"${cargo_test[@]}" >"$rust_output" 2>&1 </dev/null &
 rust=$!
-trap 'kill "$rust" 2>/dev/null || true; rm -f "$rust_output"' EXIT
+set +m
+trap 'kill -- "-$rust" 2>/dev/null || true; rm -f "$rust_output"' EXIT
+# pytest handles Ctrl-C itself and ends with a status, after which the shell would go on.
+trap 'exit 130' INT
+trap 'exit 143' TERM
 # All tests of a file run in the same process, in the order of the files: the long ones come first. Those on Spark
 # come last, as their processes keep a session's threads. Two of them fill two cores; the others wait for much.
 pytest=("$VENV_PYTHON" -m pytest -m "not soak" --dist loadfile --no-loadscope-reorder --durations 15)
