@@ -24,7 +24,8 @@ scripts/rust.sh
     die "Rust has no standard library for $target" "rustup target add $target"
 scripts/venv.sh wheel
 VENV="$(cd "$VENV" && pwd)"
-rm -f "$wheel"
+# Commands of the pages name a wheel by a pattern, so there is one of each platform.
+rm -f dist/headgate-*-"${policy}_${target%%-*}.whl"
 # Zig links against an old glibc, or musl, on any distribution, as the tag promises. Cargo rebuilds everything
 # for another linker, so the wheel has a target folder of its own.
 export CARGO_TARGET_DIR="$CARGO_TARGET_DIR/wheel"

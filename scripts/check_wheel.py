@@ -5,7 +5,7 @@ Name, size, contents, the list of crates; that no member names a folder of the b
 and of the README of streams with the extra "spark", each by itself and twice. A wheel without the native
 module has no crates, and no blocks of streams run: an environment must say which wheel it needs.
 
-    python scripts/check_wheel.py dist/headgate-*.whl
+    python scripts/check_wheel.py dist/headgate-*manylinux*.whl
     python scripts/check_wheel.py --local WHEEL      one that pip built from the sdist, for this machine alone
 
 Decisions: ADR 0006, ADR 0063.
@@ -34,12 +34,6 @@ IMPORT_RUNS = 9
 _PLATFORM = r"(manylinux_2|musllinux_1)_\d+_(x86_64|aarch64)"
 NAME = re.compile(rf"headgate-[0-9][^-]*-(cp311-abi3-{_PLATFORM}|py3-none-any)\.whl")
 LOCAL = re.compile(r"headgate-[0-9][^-]*-cp311-abi3-linux_\w+\.whl")
-WANTED = (
-    "headgate/__init__.py",
-    "headgate/_native.pyi",
-    "headgate/py.typed",
-    "headgate/catalogue/pages/HG-2101.md",
-)
 #: The native module, or what stands for it in a wheel without one.
 NATIVE, STAND_IN = "headgate/_native.abi3.so", "headgate/_native.py"
 #: Pages that the command ``docs`` prints.
@@ -74,15 +68,25 @@ def is_pure(wheel: Path) -> bool:
     return wheel.name.endswith("-py3-none-any.whl")
 
 
+def product() -> dict[str, Path]:
+    """Return the files of the repository that a wheel has, by their names in it."""
+    packages = ROOT / "python"
+    files = {
+        path.relative_to(packages).as_posix(): path
+        for path in packages.rglob("*")
+        if path.is_file() and path.suffix != ".so" and "__pycache__" not in path.parts
+    }
+    return files | {f"headgate/docs/{page.name}": page for page in DOCS.glob("*.md")}
+
+
 def check_contents(wheel: Path, pattern: re.Pattern[str]) -> list[str]:
     """Return the defects of the file itself, whose name has a pattern."""
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-        pages = {f"headgate/docs/{page.name}": page.read_bytes() for page in DOCS.glob("*.md")}
         wrong = [
-            f"{name} is not the page of the repository"
-            for name, text in pages.items()
-            if name not in names or archive.read(name) != text
+            f"{name} is not the one of the repository" if name in names else f"{name} is missing"
+            for name, file in product().items()
+            if name not in names or archive.read(name) != file.read_bytes()
         ]
         metadata = next(name for name in names if name.endswith(".dist-info/METADATA"))
         required = re.findall(
@@ -93,7 +97,7 @@ def check_contents(wheel: Path, pattern: re.Pattern[str]) -> list[str]:
     if wheel.stat().st_size > MAX_BYTES:
         wrong.append(f"{wheel.stat().st_size:,} bytes, more than {MAX_BYTES:,}")
     module, other = (STAND_IN, NATIVE) if is_pure(wheel) else (NATIVE, STAND_IN)
-    wrong += [f"{name} is missing" for name in (*WANTED, module) if name not in names]
+    wrong += [] if module in names else [f"{module} is missing"]
     wrong += [f"{name} does not belong in it" for name in names if name == other]
     wrong += [f"{name} does not belong in it" for name in names if UNWANTED.search(name)]
     base = [line for line in required if "extra ==" not in line]

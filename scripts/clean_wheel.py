@@ -1,6 +1,6 @@
 """Take out of a built wheel what differs from folder to folder or from build to build, and pack it again.
 
-    python scripts/clean_wheel.py dist/headgate-*.whl
+    python scripts/clean_wheel.py dist/headgate-*manylinux*.whl
 
 maturin writes the list of the Rust crates (an SBOM in the format CycloneDX) with the folder of the sources, a
 random number and the time of the build. SOURCE_DATE_EPOCH must be set: it becomes the time of all files.

@@ -26,12 +26,17 @@ UNRELEASED = "unreleased"
 HEADING = re.compile(rf"^## \[({VERSION.pattern})\] - (\S+)$", re.MULTILINE)
 #: towncrier writes behind this line, which stands below the newest heading.
 MARKER = "<!-- towncrier release notes start -->\n"
+#: The version in the name of a wheel, on pages of platforms that take no pattern.
+WHEEL = r"(headgate-)(\d[^-\s]*)(-cp311-abi3-)"
 #: Files that repeat the version. Each match of a pattern has it as group 2, between what stays.
 COPIES = {
     "Cargo.toml": r"(?m)(^\[workspace\.package\]\nversion = \")([^\"]+)(\")",
     "Cargo.lock": r"(?m)(^name = \"headgate-[^\"]+\"\nversion = \")([^\"]+)(\")",
     "CITATION.cff": r"(?m)(^version: \"?)([^\"\s]+)(\"?$)",
     "recipe/recipe.yaml": r"(?m)(^  version: \"?)([^\"\s]+)(\"?$)",
+    "docs/deploy/databricks.md": WHEEL,
+    "docs/deploy/fabric.md": WHEEL,
+    "docs/deploy/glue.md": WHEEL,
 }
 
 

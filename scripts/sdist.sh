@@ -8,7 +8,7 @@ scripts/rust.sh
 scripts/venv.sh wheel
 rm -f dist/*.tar.gz
 "$VENV/bin/maturin" sdist --out dist
-[[ "${1:-}" ]] || exit 0
+[[ "${1:-}" == --check ]] || exit 0
 
 scripts/java.sh
 folder="$(mktemp -d)"

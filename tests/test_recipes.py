@@ -1,6 +1,8 @@
 """The recipes for clusters: Spark has their confs, the doctor prints their findings, and the image copies files that there are."""
 
+import fnmatch
 import re
+import subprocess
 import zipfile
 from functools import cache
 from pathlib import Path
@@ -96,9 +98,18 @@ def wrong_lines(text):
 
 
 def is_in_the_build(path):
-    """Return whether a path is in the repository, or is what the scripts say that `make wheel` leaves."""
-    wheel = (ROOT / "scripts" / "wheel.sh").read_text(encoding="utf-8")
-    return (ROOT / path).exists() or ("dist/*.whl" in wheel and path == "dist/headgate-*.whl")
+    """Return whether a path is in the repository, or matches the wheel that `make wheel` leaves, and no other one."""
+    return (ROOT / path).exists() or fnmatch.filter(wheels(), path) == wheels()[:1]
+
+
+@cache
+def wheels():
+    """Return the names of the wheels that may lie in dist: the one for clusters, and those that do not fit them."""
+    command = ["scripts/build_wheel.sh", "--name", "x86_64-unknown-linux-gnu"]
+    name = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    native = name.strip()
+    start, _, _ = native.partition("-cp")
+    return [native, f"{start}-py3-none-any.whl", native.replace("manylinux_2_28", "musllinux_1_2")]
 
 
 def test_the_image_has_the_form_of_a_dockerfile():
@@ -111,6 +122,31 @@ def test_the_image_has_the_form_of_a_dockerfile():
     assert wrong_lines("FROM b\nCOPPY LICENSE /\n") == ["COPPY LICENSE /"]
     assert wrong_lines("FROM b\nCOPY nowhere /\nUSER root") == ["COPY nowhere /", "USER root"]
     assert wrong_lines("FROM b\nUSER 0") == ["USER 0"]
+    assert wrong_lines("FROM b\nCOPY dist/headgate-*.whl /") == ["COPY dist/headgate-*.whl /"]
+
+
+#: A pattern for wheels that a shell completes; a folder that has one wheel alone needs no exact one.
+PATTERN = re.compile(r"(?<!/tmp/)(?:dist/|headgate-)[\w.*/-]*\*[\w.*-]*\.whl")
+
+
+def ambiguous(text):
+    """Return the patterns in a text that match another wheel than the one for clusters, or none."""
+    names = {wheel: [wheel, wheel.removeprefix("dist/")] for wheel in wheels()}
+    return [
+        pattern
+        for pattern in PATTERN.findall(text)
+        if [wheel for wheel in names if fnmatch.filter(names[wheel], pattern)] != wheels()[:1]
+    ]
+
+
+def test_the_pages_name_one_wheel_where_both_lie_in_a_folder():
+    pages = [ROOT / "README.md", ROOT / "deploy" / "Dockerfile", *(ROOT / "docs").rglob("*.md")]
+    pages += (ROOT / "python" / "headgate" / "catalogue").rglob("*.md")
+    texts = {path: path.read_text(encoding="utf-8") for path in pages}
+    assert sum(len(PATTERN.findall(text)) for text in texts.values()) >= 8
+    assert {path: wrong for path, text in texts.items() if (wrong := ambiguous(text))} == {}
+    assert ambiguous("pip install headgate-*.whl") == ["headgate-*.whl"]
+    assert ambiguous("pip install dist/*.whl dist/*manylinux*.whl") == ["dist/*.whl"]
 
 
 def lines_of(confs):

@@ -1,5 +1,6 @@
 """All files have the version of Cargo.toml, and the changelog has its section; scripts/release.py sees what differs."""
 
+import re
 import runpy
 import shutil
 import tomllib
@@ -21,7 +22,7 @@ def tree(tmp_path):
     """Return a folder with the files that have the version."""
     for name in (*release.COPIES, "CHANGELOG.md", "changes/README.md"):
         if (release.ROOT / name).exists():
-            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(release.ROOT / name, tmp_path / name)
     return tmp_path
 
@@ -48,6 +49,17 @@ def top(tree):
 
 def test_every_file_has_the_version_of_the_workspace():
     assert release.defects(release.ROOT) == []
+
+
+def test_no_other_page_has_the_version_in_the_name_of_a_wheel():
+    pages = [*release.ROOT.glob("*.md"), *(release.ROOT / "docs").rglob("*.md")]
+    assert len(pages) > 50
+    naming = {
+        path.relative_to(release.ROOT).as_posix()
+        for path in pages
+        if re.search(release.WHEEL, path.read_text(encoding="utf-8"))
+    }
+    assert naming == {name for name, pattern in release.COPIES.items() if pattern == release.WHEEL}
 
 
 def test_the_package_the_native_module_and_the_site_have_it_too():
@@ -86,6 +98,7 @@ def test_each_file_of_changes_has_a_kind_and_short_lines():
     ("name", "old", "new", "defect"),
     [
         ("Cargo.lock", '-net"\nversion = "', '-net"\nversion = "9', "Cargo.lock has 9"),
+        ("docs/deploy/glue.md", "/headgate-", "/headgate-9", "docs/deploy/glue.md has 9"),
         ("CHANGELOG.md", "## [", "## [9", "CHANGELOG.md begins with 9"),
         ("CHANGELOG.md", "\n- ", "\n", "CHANGELOG.md says nothing about"),
     ],
