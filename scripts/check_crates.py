@@ -1,22 +1,23 @@
-"""Compares the list of crates (an SBOM) in a wheel with Cargo.lock, and the licence of each with deny.toml.
+"""Compares the list of crates (an SBOM) in a wheel with Cargo.lock, and the licence of each with deny.toml and with the texts.
 
     check_crates.py dist/headgate-*-abi3-*.whl
 
-The exit status is 1 if a crate is missing, has another version, or has a licence that deny.toml does not allow.
+The exit status is 1 if a crate is missing, has another version, has a licence that deny.toml does not allow, or is not among
+the texts of licences in the wheel.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 import tomllib
 import zipfile
 from pathlib import Path
 from typing import Any
 
-from check_wheel import MAX_BYTES, ROOT, SBOM
+from check_wheel import LICENCES, MAX_BYTES, ROOT, SBOM
+from crate_licences import linked
 
 
 def components(wheel: Path) -> dict[str, dict[str, Any]]:
@@ -27,26 +28,11 @@ def components(wheel: Path) -> dict[str, dict[str, Any]]:
     return {f"{part['name']} {part['version']}": part for part in sbom["components"]}
 
 
-def linked() -> set[str]:
-    """Return the crates that the native module is made of, by name and version, but the module's own."""
-    command = [
-        "cargo",
-        "tree",
-        "--locked",
-        "--package",
-        "headgate-bindings",
-        "--edges",
-        "normal,no-proc-macro",
-    ]
-    tree = subprocess.run(
-        [*command, "--prefix", "none", "--format", "{p}"],
-        check=True,
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-    ).stdout
-    crates = {" ".join(line.split()[:2]).replace(" v", " ") for line in tree.splitlines()}
-    return {crate for crate in crates if not crate.startswith("headgate-bindings ")}
+def texts(wheel: Path) -> str:
+    """Return the texts of licences in a wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        (member,) = [name for name in archive.namelist() if LICENCES.fullmatch(name)]
+        return archive.read(member).decode()
 
 
 def licence(component: dict[str, Any]) -> str:
@@ -87,6 +73,13 @@ def main() -> int:
     rules = tomllib.loads((ROOT / "deny.toml").read_text(encoding="utf-8"))
     listed, crates = components(wheel), linked()
     wrong = defects(listed, crates, set(rules["licenses"]["allow"]))
+    said = texts(wheel)
+    others = {crate for crate in crates if not crate.startswith("headgate-")}
+    wrong += [
+        f"the texts of licences lack {crate}"
+        for crate in sorted(others)
+        if f"\n{crate} (" not in said
+    ]
     for path in wheel.parent.iterdir():
         if path.is_file() and path.stat().st_size > MAX_BYTES:
             wrong.append(f"{path.name} has {path.stat().st_size:,} bytes, more than {MAX_BYTES:,}")

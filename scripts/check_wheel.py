@@ -1,6 +1,6 @@
 """Check a built wheel in a clean environment, as somebody who has nothing else would use it.
 
-Name, size, contents, the list of crates; that no member names a folder of the building machine; how
+Name, size, contents, the list of crates and their licences; that no member names a folder of the building machine; how
 `import headgate` behaves; the demo's error without its packages; and every Python block of README.md
 and of the README of streams with the extra "spark", each by itself and twice. A wheel without the native
 module has no crates, and no blocks of streams run: an environment must say which wheel it needs.
@@ -40,6 +40,8 @@ NATIVE, STAND_IN = "headgate/_native.abi3.so", "headgate/_native.py"
 ROOT = README.parent
 DOCS = ROOT / "docs"
 SBOM = re.compile(r"[^/]+\.dist-info/sboms/.+\.cyclonedx\.json")
+#: The licences of these crates; scripts/crate_licences.py collects them.
+LICENCES = re.compile(r"[^/]+\.dist-info/licenses/THIRD-PARTY\.txt")
 #: Crates that the native module has for sure; the list of crates must name them.
 CRATES = {"headgate-exchange", "pyo3", "rustls", "zstd-sys"}
 UNWANTED = re.compile(r"\.(rs|toml|lock|c|h)$|(^|/)(tests|benches|rust_core|__pycache__)(/|$)")
@@ -113,6 +115,18 @@ def folders() -> set[str]:
     of_rust = [Path(os.environ.get(name, folder)) for name, folder in named.items()]
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     return {f"{folder}/" for folder in (home, ROOT, target, *of_rust)}
+
+
+def check_licences(wheel: Path) -> list[str]:
+    """Return the defects of the licences of the crates in the wheel, which one without them does not have."""
+    with zipfile.ZipFile(wheel) as archive:
+        files = [name for name in archive.namelist() if LICENCES.fullmatch(name)]
+        if is_pure(wheel):
+            return [f"{name} is about no crate of it" for name in files]
+        said = "".join(archive.read(name).decode() for name in files)
+    # headgate's own crates have the licence of the wheel.
+    others = sorted(name for name in CRATES if not name.startswith("headgate-"))
+    return [f"the licence of {name} is missing" for name in others if f"\n{name} " not in said]
 
 
 def check_folders(wheel: Path, named: set[str]) -> list[str]:
@@ -231,8 +245,8 @@ def main() -> int:
     (wheel,) = wheels
     print(f"{wheel.name}\n  size      {wheel.stat().st_size / 1e6:.2f} MB")
     wrong = check_contents(wheel, LOCAL if is_local else NAME) + check_sbom(wheel)
-    # Nobody gets the wheel that pip builds, so it may name folders of this machine.
-    wrong += [] if is_local else check_folders(wheel, folders())
+    # Nobody gets the wheel that pip builds, so it may name folders of this machine, and lack the licences of crates.
+    wrong += [] if is_local else check_folders(wheel, folders()) + check_licences(wheel)
     with tempfile.TemporaryDirectory(prefix="headgate-wheel-") as folder:
         python = install(wheel, Path(folder) / "venv")
         wrong += check_import(python)

@@ -1,4 +1,4 @@
-"""Take out of a built wheel what differs from folder to folder or from build to build, and pack it again.
+"""Take out of a built wheel what differs from folder to folder or from build to build, add the licences of all crates, pack again.
 
     python scripts/clean_wheel.py dist/headgate-*manylinux*.whl
 
@@ -30,14 +30,29 @@ def cleaned(text: str, root: Path, seconds: int) -> str:
     return json.dumps(sbom, indent=1) + "\n"
 
 
+def with_licence(metadata: str, name: str) -> str:
+    """Return the metadata of a wheel with one more file of licences."""
+    line = f"License-File: {name}\n"
+    last = metadata.rindex("License-File: ")
+    end = metadata.index("\n", last) + 1
+    return metadata[:end] + line + metadata[end:]
+
+
 def main() -> int:
     """Rewrite the wheel that the command line names, in place."""
+    from crate_licences import NAME, collected
+
     (wheel,) = [Path(name).resolve() for name in sys.argv[1:]]
     seconds = int(os.environ["SOURCE_DATE_EPOCH"])
     tool = [sys.executable, "-m", "wheel"]
     with tempfile.TemporaryDirectory(prefix="headgate-wheel-") as folder:
         subprocess.run([*tool, "unpack", "--dest", folder, wheel], check=True)
         (unpacked,) = Path(folder).iterdir()
+        (info,) = unpacked.glob("*.dist-info")
+        (info / "licenses" / NAME).write_text(collected(), encoding="utf-8")
+        metadata = info / "METADATA"
+        said = with_licence(metadata.read_text(encoding="utf-8"), NAME)
+        metadata.write_text(said, encoding="utf-8")
         for sbom in unpacked.glob("*.dist-info/sboms/*.json"):
             text = cleaned(sbom.read_text(encoding="utf-8"), ROOT, seconds)
             sbom.write_text(text, encoding="utf-8")

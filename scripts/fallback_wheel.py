@@ -14,6 +14,8 @@ import tempfile
 from pathlib import Path
 
 TAG = "py3-none-any"
+#: Licences of the crates of the native module, which scripts/crate_licences.py collects.
+LICENCES = "THIRD-PARTY.txt"
 #: The module that stands for the native one.
 STAND_IN = '''"""Stands for the native module, which the wheel {tag} does not have."""
 
@@ -57,6 +59,8 @@ def main() -> int:
         for sbom in info.glob("sboms/*"):
             sbom.unlink()
         (info / "sboms").rmdir()
+        (info / "licenses" / LICENCES).unlink()
+        _replace(info / "METADATA", rf"(?m)^License-File: {re.escape(LICENCES)}\n", "")
         _replace(info / "WHEEL", r"Root-Is-Purelib: false", "Root-Is-Purelib: true")
         _replace(info / "WHEEL", r"(?m)^Tag: .*$", f"Tag: {TAG}")
         _replace(

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from scripts import holes
+from scripts import crate_licences, holes
 
 ROOT = Path(__file__).resolve().parent.parent
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -41,6 +41,45 @@ def test_the_linked_crates_are_those_of_the_native_module(check_crates):
     names = {crate.partition(" ")[0] for crate in check_crates.linked()}
     assert {"headgate-exchange", "pyo3", "rustls", "zstd-sys"} <= names
     assert not names & {"headgate-bindings", "proptest", "loom", "syn"}
+
+
+def crate(folder, name, **files):
+    """Lay out the package of a crate; return what cargo says of it."""
+    place = folder / name
+    place.mkdir()
+    for file, text in files.items():
+        (place / file).write_text(text, encoding="utf-8")
+    return {"manifest_path": str(place / "Cargo.toml"), "license": "MIT"}
+
+
+def test_each_text_of_a_licence_is_there_once_with_all_crates_that_have_it(tmp_path):
+    found = crate_licences.texts(
+        {
+            "b 1.0.0": crate(tmp_path, "b", LICENSE="Text.\n", README="Read."),
+            "a 2.0.0": crate(tmp_path, "a", LICENCE="Text.", NOTICE="Of a.\n"),
+            "c 1.0.0": crate(tmp_path, "c", README="Read."),
+        }
+    )
+    assert found == {
+        "Text.": ["a 2.0.0 (MIT)", "b 1.0.0 (MIT)"],
+        "Of a.": ["a 2.0.0 (MIT)"],
+        "": ["c 1.0.0 (MIT)"],
+    }
+    said = crate_licences.joined(found)
+    assert said.count("Text.") == said.count("Of a.") == 1
+    assert "\nc 1.0.0 (MIT)\n" in said
+    assert said.endswith("\n\nNo file in the package of this crate has its licence.\n")
+    assert "Read." not in said
+
+
+def test_the_crates_of_others_have_their_licences_where_they_were_downloaded():
+    known = crate_licences.packages()
+    names = [name for name in known if name.startswith(("pyo3 ", "zstd-sys ", "ring "))]
+    assert len(names) == 3
+    said = crate_licences.texts({name: known[name] for name in names})
+    assert "" not in said
+    assert any("Meta Platforms" in text or "Facebook" in text for text in said)
+    assert not any(name.startswith("headgate-") for name in known)
 
 
 def lines(path, count, covered):

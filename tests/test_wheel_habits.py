@@ -135,6 +135,13 @@ def test_an_sbom_is_the_same_from_any_folder():
     }
 
 
+def test_the_licences_of_crates_are_named_behind_those_of_headgate():
+    metadata = "Name: a\nLicense-File: LICENSE\nLicense-File: NOTICE\nSummary: b\n"
+    assert clean_wheel.with_licence(metadata, "C.txt") == metadata.replace(
+        "NOTICE\n", "NOTICE\nLicense-File: C.txt\n"
+    )
+
+
 @pytest.fixture
 def check_wheel(monkeypatch):
     scripts = Path(__file__).resolve().parent.parent / "scripts"
@@ -163,7 +170,11 @@ def test_a_wheel_without_a_whole_sbom_is_found(check_wheel, tmp_path):
     assert check_wheel.check_sbom(wheel) == ["0 SBOMs, not one"]
     with ZipFile(wheel, "w") as archive:
         archive.writestr("a-1.dist-info/sboms/a.cyclonedx.json", SBOM)
+        archive.writestr("a-1.dist-info/licenses/THIRD-PARTY.txt", "\nrustls 1.0 (MIT)\n")
     assert "the SBOM lacks pyo3" in check_wheel.check_sbom(wheel)
+    assert check_wheel.check_licences(wheel) == [
+        f"the licence of {name} is missing" for name in ("pyo3", "zstd-sys")
+    ]
 
 
 def test_a_wheel_without_the_native_module_has_a_stand_in_and_no_crates(check_wheel, tmp_path):
@@ -171,14 +182,15 @@ def test_a_wheel_without_the_native_module_has_a_stand_in_and_no_crates(check_wh
     with ZipFile(wheel, "w") as archive:
         archive.writestr("headgate/_native.py", "")
         archive.writestr("headgate-0.1.0.dist-info/METADATA", "Requires-Dist: pyarrow>=14\n")
-    assert check_wheel.check_sbom(wheel) == []
+    assert check_wheel.check_sbom(wheel) == check_wheel.check_licences(wheel) == []
     wrong = check_wheel.check_contents(wheel, check_wheel.NAME)
     assert "headgate/__init__.py is missing" in wrong
     assert not [line for line in wrong if "_native.py " in line or "py3-none-any" in line]
     with ZipFile(wheel, "a") as archive:
         archive.writestr("headgate/_native.abi3.so", "")
         archive.writestr("headgate-0.1.0.dist-info/sboms/a.cyclonedx.json", SBOM)
+        archive.writestr("headgate-0.1.0.dist-info/licenses/THIRD-PARTY.txt", "")
     assert "headgate/_native.abi3.so does not belong in it" in check_wheel.check_contents(
         wheel, check_wheel.NAME
     )
-    assert len(check_wheel.check_sbom(wheel)) == 1
+    assert len(check_wheel.check_sbom(wheel)) == len(check_wheel.check_licences(wheel)) == 1
