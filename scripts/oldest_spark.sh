@@ -3,6 +3,8 @@
 # own, and with the jars of Delta, which there are for it.
 source "$(dirname "$0")/env.sh"
 
+scripts/java.sh
+scripts/develop.sh
 export VENV=.venv-oldest PIP_CONSTRAINT="$PWD/scripts/oldest_spark.txt" PYTHONPATH="$PWD/python"
 scripts/venv.sh test
 scripts/class_archive.sh
