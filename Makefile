@@ -2,7 +2,7 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak schedules chaos fuzz check bench coverage docs wheel release-check develop clean
+.PHONY: help demo test soak schedules chaos fuzz check lint bench coverage docs wheel release-check develop clean
 
 NAME ?=
 ARGS ?=
@@ -36,6 +36,9 @@ fuzz: ## libFuzzer on every decoder, 10 minutes each; ARGS="pages --seconds 60",
 check: ## formats, clippy, ruff, mypy, stubs, floors: everything that needs no test
 	@scripts/check.sh
 
+lint: ## the hooks of .pre-commit-config.yaml on all files: workflows, shell, Dockerfile, recipe, formats; needs no build
+	@scripts/lint.sh $(ARGS)
+
 bench: ## all benches, or one: make bench NAME=loopback
 	@scripts/java.sh
 	@scripts/bench.sh $(NAME) $(ARGS)
@@ -56,4 +59,4 @@ develop: ## the native module, built and installed into .venv
 	@scripts/develop.sh
 
 clean: ## remove what the other targets made in this folder; compiled crates stay in the cache
-	@rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache .hypothesis python/headgate/*.so
+	@rm -rf .venv .venv-* dist .pytest_cache .mypy_cache .ruff_cache .hypothesis python/headgate/*.so

@@ -7,7 +7,7 @@ source "$(dirname "$0")/env.sh"
     die "the folder has changes that are in no commit, and a release is one of a commit" "git commit" "git stash --all"
 scripts/rust.sh
 scripts/java.sh
-scripts/venv.sh test wheel release
+scripts/venv.sh wheel release
 VENV="$(cd "$VENV" && pwd)"
 export VENV
 PATH="$VENV/bin:$PATH"

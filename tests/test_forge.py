@@ -133,6 +133,15 @@ def test_support_has_an_end_for_each_version_that_the_package_declares():
     assert metadata.version("pyspark").rpartition(".")[0] in ends
 
 
+def test_the_forge_tests_each_version_that_is_supported():
+    jobs = loaded(".github/workflows/ci.yml")["jobs"]
+    matrix = jobs["test"]["strategy"]["matrix"]["include"]
+    text = (ROOT / "SUPPORT.md").read_text(encoding="utf-8")
+    supported = re.findall(r"^\| ([34]\.\d+) \|.* \d{4}-\d\d-\d\d \|$", text, re.MULTILINE)
+    assert len(supported) >= 8
+    assert sorted([row[kind] for kind in ("python", "spark") for row in matrix]) == sorted(supported)
+
+
 def rows_of_the_map(text):
     """Return what is added, and the paths that the map names for it, in order."""
     section = text.partition("\n## Where a change goes\n")[2].partition("\n## ")[0]
