@@ -47,16 +47,10 @@ say "both builds of all packages have the same bytes"
 
 rm -rf dist
 cp -r "$work/first/dist" .
-native=(dist/*-abi3-*.whl)
-run twine check --strict dist/*
-run check-wheel-contents dist/*.whl
-run abi3audit --strict "${native[@]}"
-run auditwheel show "${native[@]}" | tee "$work/auditwheel"
-grep -q '"manylinux_2_28_' "$work/auditwheel" || die "the wheel does not fit manylinux_2_28" "see above"
-run python scripts/check_crates.py "${native[@]}"
+run scripts/audit.sh
 
 # The blocks of both READMEs, from each package in a clean environment.
-run python scripts/check_wheel.py "${native[@]}"
+run python scripts/check_wheel.py dist/*-abi3-*.whl
 run scripts/fallback.sh --check
 run scripts/sdist.sh --check
 run ls -l dist
