@@ -139,7 +139,9 @@ def test_the_forge_tests_each_version_that_is_supported():
     text = (ROOT / "SUPPORT.md").read_text(encoding="utf-8")
     supported = re.findall(r"^\| ([34]\.\d+) \|.* \d{4}-\d\d-\d\d \|$", text, re.MULTILINE)
     assert len(supported) >= 8
-    assert sorted([row[kind] for kind in ("python", "spark") for row in matrix]) == sorted(supported)
+    assert sorted([row[kind] for kind in ("python", "spark") for row in matrix]) == sorted(
+        supported
+    )
 
 
 def rows_of_the_map(text):

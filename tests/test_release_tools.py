@@ -53,32 +53,32 @@ def crate(folder, name, **files):
 
 
 def test_each_text_of_a_licence_is_there_once_with_all_crates_that_have_it(tmp_path):
-    found = crate_licences.texts(
+    texts = crate_licences.texts(
         {
             "b 1.0.0": crate(tmp_path, "b", LICENSE="Text.\n", README="Read."),
             "a 2.0.0": crate(tmp_path, "a", LICENCE="Text.", NOTICE="Of a.\n"),
             "c 1.0.0": crate(tmp_path, "c", README="Read."),
         }
     )
-    assert found == {
+    assert texts == {
         "Text.": ["a 2.0.0 (MIT)", "b 1.0.0 (MIT)"],
         "Of a.": ["a 2.0.0 (MIT)"],
         "": ["c 1.0.0 (MIT)"],
     }
-    said = crate_licences.joined(found)
-    assert said.count("Text.") == said.count("Of a.") == 1
-    assert "\nc 1.0.0 (MIT)\n" in said
-    assert said.endswith("\n\nNo file in the package of this crate has its licence.\n")
-    assert "Read." not in said
+    whole = crate_licences.joined(texts)
+    assert whole.count("Text.") == whole.count("Of a.") == 1
+    assert "\nc 1.0.0 (MIT)\n" in whole
+    assert whole.endswith("\n\nNo file in the package of this crate has its licence.\n")
+    assert "Read." not in whole
 
 
 def test_the_crates_of_others_have_their_licences_where_they_were_downloaded():
     known = crate_licences.packages()
     names = [name for name in known if name.startswith(("pyo3 ", "zstd-sys ", "ring "))]
     assert len(names) == 3
-    said = crate_licences.texts({name: known[name] for name in names})
-    assert "" not in said
-    assert any("Meta Platforms" in text or "Facebook" in text for text in said)
+    texts = crate_licences.texts({name: known[name] for name in names})
+    assert "" not in texts
+    assert any("Meta Platforms" in text or "Facebook" in text for text in texts)
     assert not any(name.startswith("headgate-") for name in known)
 
 
