@@ -99,10 +99,15 @@ def report(seconds: dict[str, dict[str, list[float]]], events: int, *, quick: bo
         harness.amend("nexmark", results_of(seconds, events))
 
 
-def results_of(seconds: dict[str, dict[str, list[float]]], events: int) -> dict[str, dict[str, object]]:
+def results_of(
+    seconds: dict[str, dict[str, list[float]]], events: int
+) -> dict[str, dict[str, object]]:
     """Return what is stored of each query beside each peer, so that a run of some of them keeps what is known of the others."""
     return {
-        f"{query} {peer}": {"events": events, "seconds": {"headgate": times["headgate"], peer: theirs}}
+        f"{query} {peer}": {
+            "events": events,
+            "seconds": {"headgate": times["headgate"], peer: theirs},
+        }
         for query, times in seconds.items()
         for peer, theirs in times.items()
         if peer != "headgate"
