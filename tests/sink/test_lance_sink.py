@@ -89,10 +89,10 @@ class Stale(LanceSink):
     """A sink that looks at versions of before, and lets others change the dataset behind each look."""
 
     def dataset(self):
-        found = super().dataset()
+        dataset = super().dataset()
         if self.others:
             self.others.pop(0)()
-        return found
+        return dataset
 
 
 def stale(path, others):
@@ -103,9 +103,9 @@ def stale(path, others):
 
 def test_two_committers_commit_the_same_checkpoint(tmp_path):
     sink, committer = started(tmp_path)
-    one = staged(sink, [1, 2], 1)
-    other = stale(tmp_path, [lambda: committer.commit(1, [one])])
-    other.commit(1, [one])
+    committable = staged(sink, [1, 2], 1)
+    other = stale(tmp_path, [lambda: committer.commit(1, [committable])])
+    other.commit(1, [committable])
     assert rows(tmp_path) == [1, 2]
     assert lance.dataset(tmp_path).schema.metadata == {KEY: b"1"}
 
@@ -128,14 +128,14 @@ def test_a_commit_loses_nothing_of_what_others_do_meanwhile(tmp_path, change):
     sink, _ = started(tmp_path)
     append(tmp_path, 0)
     append(tmp_path, 1)
-    one = staged(sink, [2, 3], 1)
+    committable = staged(sink, [2, 3], 1)
     before = []
 
     def others():
         change(tmp_path)
         before.extend(rows(tmp_path))
 
-    stale(tmp_path, [others]).commit(1, [one])
+    stale(tmp_path, [others]).commit(1, [committable])
     assert rows(tmp_path) == sorted([*before, 2, 3])
     dataset = lance.dataset(tmp_path)
     assert dataset.schema.metadata[KEY] == b"1"
@@ -159,10 +159,10 @@ def test_changes_of_others_that_began_before_a_commit_go_on_behind_it(tmp_path):
 def test_a_commit_gives_up_if_others_change_the_dataset_at_each_attempt(tmp_path, monkeypatch):
     monkeypatch.setattr("headgate.sink.lance._ATTEMPTS", 3)
     sink, committer = started(tmp_path)
-    one = staged(sink, [1], 1)
+    committable = staged(sink, [1], 1)
     with pytest.raises(SinkError, match="in each of 3 attempts"):
-        stale(tmp_path, [lambda: append(tmp_path, 0)] * 3).commit(1, [one])
-    committer.commit(1, [one])
+        stale(tmp_path, [lambda: append(tmp_path, 0)] * 3).commit(1, [committable])
+    committer.commit(1, [committable])
     assert rows(tmp_path) == [0, 0, 0, 1]
 
 
@@ -229,11 +229,11 @@ def test_files_have_as_many_bytes_as_was_said(tmp_path):
     with sink.create_writer(context()) as writer:
         for start in range(0, 500, 50):
             writer.write(pa.record_batch({"n": range(start, start + 50)}))
-        one = writer.prepare_commit(1)
+        committable = writer.prepare_commit(1)
         assert writer.prepare_commit(2) is None, "no rows are nothing to commit"
     assert len(files(tmp_path)) == 5
     assert rows(tmp_path) == []
-    committer.commit(1, [one])
+    committer.commit(1, [committable])
     assert rows(tmp_path) == list(range(500))
     assert lance.dataset(tmp_path).version == 2
 
@@ -242,8 +242,7 @@ def test_a_writer_that_aborts_removes_its_files(tmp_path):
     sink, _ = started(tmp_path)
     with sink.create_writer(context()) as writer:
         writer.write(pa.record_batch({"n": [1]}))
-        kept = writer.prepare_commit(1)
-        assert kept is not None
+        assert writer.prepare_commit(1) is not None
         named = files(tmp_path)
         writer.write(pa.record_batch({"n": [2]}))
         writer._write_file()
@@ -259,10 +258,10 @@ def test_a_writer_that_aborts_removes_its_files(tmp_path):
 def test_a_missing_file_is_not_listed(tmp_path):
     sink, committer = started(tmp_path)
     committer.commit(1, [staged(sink, [1], 1)])
-    one = staged(sink, [2, 3], 2, 1)
+    committable = staged(sink, [2, 3], 2, 1)
     lance.dataset(tmp_path).cleanup_old_versions(timedelta(0), delete_unverified=True)
     with pytest.raises(SinkError, match="missing or has changed") as caught:
-        committer.commit(2, [one])
+        committer.commit(2, [committable])
     assert "delete_unverified" in caught.value.remedy
     assert rows(tmp_path) == [1]
 
@@ -283,11 +282,11 @@ def test_a_job_that_would_repeat_its_rows_is_refused(tmp_path):
 
 def test_committables_of_others_and_damaged_ones_are_refused(tmp_path):
     sink, committer = started(tmp_path)
-    one = staged(sink, [1], 2)
+    committable = staged(sink, [1], 2)
     for data, checkpoint, text in (
         (staged(sink, [1], 1, name="other"), 1, "of another job"),
         (staged(sink, [1], 3, restored=2), 1, "of a later checkpoint"),
-        (one.replace(b"physical_rows", b"physical_rowz"), 2, "no committable"),
+        (committable.replace(b"physical_rows", b"physical_rowz"), 2, "no committable"),
         (b"{}", 2, "no committable"),
     ):
         with pytest.raises(SinkError, match=text):
@@ -350,9 +349,9 @@ def test_a_batch_is_one_version(tmp_path):
 def test_a_streaming_job_goes_on_where_it_stopped(tmp_path):
     def run(**more):
         numbers = stream_jobs.numbers(2000, rate=2000)
-        kept = numbers.map(lambda batch: batch.select(["id"]), name="ids")
+        ids = numbers.map(lambda batch: batch.select(["id"]), name="ids")
         sink = LanceSink(tmp_path / "dataset", schema=pa.schema([("id", pa.int64())]))
-        return kept.sink(sink, name="dataset").start(
+        return ids.sink(sink, name="dataset").start(
             checkpoint=str(tmp_path / "checkpoints"), interval=0.1, parallelism=2, **more
         )
 
@@ -361,5 +360,5 @@ def test_a_streaming_job_goes_on_where_it_stopped(tmp_path):
         query.cancel()
     assert lance.dataset(tmp_path / "dataset").count_rows() < 2000
     assert run().await_termination(60)
-    found = lance.dataset(tmp_path / "dataset").to_table()["id"].to_pylist()
-    assert sorted(found) == list(range(2000))
+    ids = lance.dataset(tmp_path / "dataset").to_table()["id"].to_pylist()
+    assert sorted(ids) == list(range(2000))

@@ -73,11 +73,11 @@ def test_by_default_an_operator_has_a_task_for_each_worker(workers, most, tasks)
 def test_a_sentence_says_which_workers_have_nothing_to_do():
     graph = planned(called(numbers(), workers=2).key_by("id").map(same, name="last"), 1)
     assert [stage.parallelism for stage in graph.stages] == [1, 2, 1]
-    said = [line for line in sentences(graph, "", 3) if "nothing to do" in line]
-    assert len(said) == 1
-    assert said[0].startswith("1 of the 3 workers have nothing to do, since all stages")
-    assert "have 2 tasks together" in said[0]
-    assert "workers=2" in said[0]
+    idle = [line for line in sentences(graph, "", 3) if "nothing to do" in line]
+    assert len(idle) == 1
+    assert idle[0].startswith("1 of the 3 workers have nothing to do, since all stages")
+    assert "have 2 tasks together" in idle[0]
+    assert "workers=2" in idle[0]
     assert not [line for line in sentences(graph, "", 2) if "nothing to do" in line]
 
 

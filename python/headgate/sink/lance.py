@@ -322,13 +322,13 @@ class LanceCommitter(SinkCommitter):
         Raises:
             SinkError: this pylance makes schemas in another way.
         """
-        made = schema
+        marked = schema
         with contextlib.suppress(TypeError, ValueError, AttributeError):
             # As it is pickled: from_pyarrow() would number the fields anew.
             make, (metadata, *fields), *_ = schema.__reduce__()
             values = json.loads(metadata) | {self._key: [*str(checkpoint_id).encode()]}
-            made = make(json.dumps(values), *fields)
-        plain = made.to_pyarrow()
+            marked = make(json.dumps(values), *fields)
+        plain = marked.to_pyarrow()
         number = (plain.metadata or {}).get(self._key.encode(), b"")
         if number != str(checkpoint_id).encode() or not plain.equals(schema.to_pyarrow()):
             from lance import __version__  # noqa: PLC0415 - optional
@@ -337,7 +337,7 @@ class LanceCommitter(SinkCommitter):
                 f"pylance {__version__} makes schemas in a way that this Headgate does not know",
                 remedy='pip install "pylance>=14,<15"',
             )
-        return made
+        return marked
 
     def _check_files(self, new: list[dict[str, Any]]) -> None:
         """Check that files are there: a manifest that lists a missing one makes the dataset unreadable."""
@@ -345,17 +345,17 @@ class LanceCommitter(SinkCommitter):
 
         files = LanceFileSession(self._sink.path, self._sink.options)
         for fragment in new:
-            wanted = f"{fragment['physical_rows']} rows"
+            expected = f"{fragment['physical_rows']} rows"
             for path in _paths([fragment]):
                 try:
-                    found = f"{files.open_reader(path).num_rows()} rows"
+                    rows = f"{files.open_reader(path).num_rows()} rows"
                 except _FAULTS as error:
-                    found = _cause(error)
-                if found != wanted:
+                    rows = _cause(error)
+                if rows != expected:
                     raise SinkError(
                         f"a file of a checkpoint is missing or has changed: {self._sink.path}/{path}",
-                        asked=wanted,
-                        have=found,
+                        asked=expected,
+                        have=rows,
                         remedy="cleanup_old_versions() without delete_unverified=True from now on · a start from an earlier savepoint",
                         details={"path": path},
                     )
@@ -388,8 +388,11 @@ def _unsealed(data: bytes, job: str, checkpoint_id: int) -> dict[str, Any]:
     if of != job:
         raise SinkError("a committable of another job", asked=f"job {job}", have=str(of))
     if number > checkpoint_id:
-        asked, have = f"checkpoint {checkpoint_id}", f"checkpoint {number}"
-        raise SinkError("a committable of a later checkpoint", asked=asked, have=have)
+        raise SinkError(
+            "a committable of a later checkpoint",
+            asked=f"checkpoint {checkpoint_id}",
+            have=f"checkpoint {number}",
+        )
     return fields
 
 

@@ -59,9 +59,9 @@ class CallPolicy:
 
     def delay(self, error: BaseException, failed: int) -> float:
         """Return the seconds before the next attempt: what the service asks for, or a random part of the back-off."""
-        asked = asked_wait(error)
-        if asked is not None:
-            return asked
+        seconds = asked_wait(error)
+        if seconds is not None:
+            return seconds
         longest = min(_LONGEST_BACKOFF, self.backoff * 2.0 ** min(failed - 1, 30))
         return longest * random.uniform(0.5, 1)  # noqa: S311 - so that calls do not come all at once
 
