@@ -43,7 +43,7 @@ class OperatorTasks:
         self._make, self._keys, self._clock, self._more = make, keys, clock, more
         #: Batches that the operator has emitted, by output.
         self.emitted = {}
-        self.tasks, self._checkpoint = [], 0
+        self.tasks, self._folders, self._checkpoint = [], [], 0
         self.open(1)
 
     def open(self, parallelism, snapshots=(), watermark=None):
@@ -51,6 +51,9 @@ class OperatorTasks:
         for task in self.tasks:
             task.close()
         self.tasks = [self._make() for _ in range(parallelism)]
+        self._folders = [
+            SnapshotFolder(f"task-{at}", fs._MockFileSystem()) for at in range(parallelism)
+        ]
         for at, task in enumerate(self.tasks):
             groups = key_group_range(at, parallelism, GROUPS)
             mine = [
@@ -101,13 +104,12 @@ class OperatorTasks:
             task.flush()
 
     def checkpoint(self, parallelism=None):
-        """Take a checkpoint; continue from it with another parallelism, or in the same tasks."""
+        """Take a checkpoint, which builds on those before; continue from it with a parallelism, or in the same tasks."""
         self.flush()
         self._checkpoint += 1
         snapshots, watermarks = [], []
-        for at, task in enumerate(self.tasks):
-            snapshot = task.snapshot(self._checkpoint, savepoint=parallelism is not None)
-            folder = SnapshotFolder(f"task-{self._checkpoint}-{at}", fs._MockFileSystem())
+        for at, (task, folder) in enumerate(zip(self.tasks, self._folders, strict=True)):
+            snapshot = task.snapshot(self._checkpoint, savepoint=False)
             snapshot.state.write(folder)
             watermarks.append(snapshot.watermark)
             of = key_group_range(at, len(self.tasks), GROUPS)

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.kit.two_streams import Tasks, keyed
 
@@ -17,21 +17,19 @@ RIGHT = pa.schema([("of", pa.string()), ("price", pa.float64())])
 KEYS = st.sampled_from([None, "a", "b"])
 LEFTS = st.tuples(KEYS, st.integers(0, 2), st.sampled_from([None, "x"]))
 RIGHTS = st.tuples(KEYS, st.sampled_from([0.0, 1.5]))
-STEPS = st.lists(
-    st.one_of(
-        # Numbers choose rows to take away among those that are there.
-        st.tuples(
-            st.just("rows"),
-            st.lists(LEFTS, max_size=4),
-            st.lists(RIGHTS, max_size=4),
-            st.lists(st.integers(0, 20), max_size=3),
-            st.lists(st.integers(0, 20), max_size=3),
-        ),
-        st.tuples(st.just("restart"), st.integers(1, 3)),
-        st.tuples(st.just("checkpoint")),
+STEP = st.one_of(
+    # Numbers choose rows to take away among those that are there.
+    st.tuples(
+        st.just("rows"),
+        st.lists(LEFTS, max_size=4),
+        st.lists(RIGHTS, max_size=4),
+        st.lists(st.integers(0, 20), max_size=3),
+        st.lists(st.integers(0, 20), max_size=3),
     ),
-    max_size=12,
+    st.tuples(st.just("restart"), st.integers(1, 3)),
+    st.tuples(st.just("checkpoint")),
 )
+STEPS = st.lists(STEP, max_size=12)
 
 
 def joined(left, right, how):
@@ -89,7 +87,7 @@ def apply(batches, result):
             changes = batch["_change_type"].to_pylist()
             batch = batch.drop_columns(["_change_type"])  # noqa: PLW2901 - without the change
         for row, change in zip(zip(*batch.to_pydict().values(), strict=True), changes, strict=True):
-            result[row] += {"insert": 1, "delete": -1}[change]
+            result[row] += 1 if change in {"insert", "update_after"} else -1
 
 
 @settings(max_examples=70, deadline=None)
@@ -125,6 +123,106 @@ def test_the_changes_lead_to_the_join_of_all_rows(
         assert min(result.values(), default=0) >= 0
         assert +result == joined(sides[0].rows, sides[1].rows, how)
     assert not any(task.dropped.get("numUnknownDeletes") for task in tasks.tasks)
+
+
+class ExpiringModel:
+    """A join whose rows live for a time. The rows of a batch meet those of the other side that are there."""
+
+    def __init__(self, how):
+        self.is_outer = (how in {"left", "full"}, how in {"right", "full"})
+        #: For each side the rows, when they expire, and how many pairs they have.
+        self.sides = ([], [])
+        self.result, self.unknown = Counter(), 0
+
+    def expire(self, now):
+        for entries in self.sides:
+            entries[:] = [entry for entry in entries if entry[1] > now]
+
+    def shown(self, side, row, other=None):
+        left, right = (other, row) if side else (row, other)
+        left = left or (right[0], None, None)
+        return (*left, None if right is None else right[1])
+
+    def take(self, side, batch, expires):
+        rows = Counter()
+        apply([batch], rows)
+        others = self.sides[1 - side]
+        for entry in others:
+            before = entry[2]
+            entry[2] = max(0, before + sum(n for row, n in rows.items() if row[0] == entry[0][0]))
+            if self.is_outer[1 - side]:
+                self.result[self.shown(1 - side, entry[0])] += (not entry[2]) - (not before)
+        for row, count in sorted(rows.items(), key=lambda item: item[1]):
+            matches = [entry[0] for entry in others if row[0] is not None and entry[0][0] == row[0]]
+            for other in matches:
+                self.result[self.shown(side, row, other)] += count
+            if not matches and self.is_outer[side]:
+                self.result[self.shown(side, row)] += count
+            if row[0] is not None:
+                self.keep(self.sides[side], row, count, expires, len(matches))
+
+    def keep(self, entries, row, count, expires, pairs):
+        entries += [[row, expires, pairs] for _ in range(count)]
+        for _ in range(-count):
+            equal = [entry for entry in entries if entry[0] == row]
+            if equal:
+                entries.remove(equal[0])
+            else:
+                self.unknown += 1
+
+
+@settings(max_examples=60, deadline=None)
+@example(
+    how="left",
+    changing=(False, True),
+    steps=[
+        ("rows", [], [("a", 0.0)], [], []),
+        ("wait", 4),
+        ("rows", [("a", 0, "x")], [], [], []),
+        # Takes away the row that has expired.
+        ("rows", [], [], [], [1]),
+        ("rows", [], [("a", 1.5)], [], []),
+    ],
+)
+@given(
+    how=st.sampled_from(["inner", "left", "right", "full"]),
+    changing=st.sampled_from([(False, False), (True, False), (False, True), (True, True)]),
+    steps=st.lists(st.one_of(STEP, st.tuples(st.just("wait"), st.integers(1, 4))), max_size=14),
+)
+def test_rows_that_have_expired_match_nothing(tmp_path_factory, how, changing, steps):
+    sides = [Side(LEFT, changing[0]), Side(RIGHT, changing[1])]
+    schemas = [s.schema.append(change_field()) if s.is_changing else s.schema for s in sides]
+    join = keyed(schemas[0], "id").join(keyed(schemas[1], "of"), how=how, ttl="3ms")
+    tasks, model = Tasks(join, tmp_path_factory.mktemp("joins"), 2), ExpiringModel(how)
+    result, unknown = Counter(), 0
+    for name, *arguments in steps:
+        if name == "wait":
+            tasks.now += arguments[0]
+            model.expire(tasks.now)
+        elif name == "restart":
+            unknown += unknown_deletes(tasks)
+            tasks.restart(arguments[0])
+        elif name == "checkpoint":
+            tasks.checkpoint()
+        else:
+            batches = [
+                side.batch(arguments[at], arguments[2 + at], is_undone=False)
+                for at, side in enumerate(sides)
+            ]
+            if any(batch.num_rows for batch in batches):
+                tasks.send(*batches)
+            for at, batch in enumerate(batches):
+                model.take(at, batch, tasks.now + 3)
+        apply(tasks.batches, result)
+        tasks.batches.clear()
+        assert {r: n for r, n in result.items() if n} == {
+            r: n for r, n in model.result.items() if n
+        }
+    assert unknown + unknown_deletes(tasks) == model.unknown
+
+
+def unknown_deletes(tasks):
+    return sum(task.dropped.get("numUnknownDeletes", 0) for task in tasks.tasks)
 
 
 def test_a_row_that_is_not_there_is_counted():

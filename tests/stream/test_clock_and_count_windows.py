@@ -1,18 +1,16 @@
-"""Windows of processing time and of numbers of rows, against models that take a row at a time."""
+"""Windows of numbers of rows against a model that takes a row at a time, and jobs with windows of processing time."""
 
 from collections import Counter, defaultdict
-from itertools import count
 from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyarrow import fs
 from tests.kit import stream_jobs
 from tests.kit.panes import AGGREGATES, KEYS, aggregated, by_task, groups_of, restored
 from tests.kit.stream_jobs import wait_for_a_checkpoint
-from tests.kit.windows import SCHEMA, WINDOWS, batch_of, model_of, rows, rows_of
+from tests.kit.windows import SCHEMA, batch_of, rows, rows_of
 
 from headgate.errors import OptionError, StateError
 from headgate.sink import FileSink, FunctionSink
@@ -22,16 +20,12 @@ from headgate.stream import (
     CountWindow,
     KeyedStateBackend,
     SlidingWindow,
-    SnapshotFolder,
     Top,
     TumblingWindow,
     stream,
 )
-from headgate.stream.graph.operator import OperatorContext
-from headgate.stream.operators.windowed import ClockOperator
 from headgate.stream.windows.counted import CountWindowOperator
 
-CHECKPOINTS = count(1)
 COUNTS = {
     "tumbling": CountWindow(3),
     "sliding": CountWindow(6, 2),
@@ -118,111 +112,11 @@ def test_a_function_gets_a_number_of_rows(steps):
         assert Counter(rows_of(ours.process(batch_of(step)).results)) == model.process(step)
 
 
-class Clock:
-    """Runs an operator of processing time, whose clock a test moves."""
-
-    def __init__(self, name):
-        self.name, self.time, self.emitted = name, 0, []
-        self.start([])
-
-    def start(self, snapshots):
-        operator = ClockOperator(
-            SCHEMA,
-            None,
-            aggregates=AGGREGATES,
-            window=WINDOWS[self.name],
-            keys=("user",),
-            time=None,
-            allowed_lateness="0s",
-        )
-        operator.open(
-            OperatorContext(
-                uid="windows",
-                index=0,
-                parallelism=1,
-                max_parallelism=128,
-                emit=lambda batch, output: self.emitted.append((batch, output)),
-                job="job",
-                attempt="1",
-                clock=lambda: self.time,
-                is_durable=True,
-                restored=snapshots,
-            )
-        )
-        self.operator = operator
-
-    def restart(self):
-        store, number = SnapshotFolder("task", fs._MockFileSystem()), next(CHECKPOINTS)
-        self.operator.snapshot(number, savepoint=False).state.write(store)
-        self.start([(store, number)])
-
-    def advance(self, time):
-        """Move the clock, and let the task fire its timers, as it does before it handles rows."""
-        self.time = time
-        while (timer := self.operator.next_processing_timer) is not None and timer <= time:
-            self.operator.advance_processing_time(time)
-
-    def results(self):
-        emitted, self.emitted = self.emitted, []
-        assert all(output is None for _, output in emitted), "no row is late"
-        rows = [row for batch, _ in emitted for row in rows_of(batch)]
-        return Counter(
-            (key, start.timestamp() * 1000, end.timestamp() * 1000, *values)
-            for key, start, end, *values in rows
-        )
-
-
-@pytest.mark.parametrize("name", WINDOWS)
-@settings(max_examples=20, deadline=None)
-@given(st.lists(rows | st.integers(0, 6) | st.just("restart"), max_size=10))
-def test_windows_of_processing_time(name, steps):
-    ours, model, time = Clock(name), model_of(WINDOWS[name], 0), 0
-    times = {}
-    model.result = lambda window: (
-        *window,
-        *aggregated([times[id(row)] for row in model.windows[window]]),
-    )
-    keep = []
-    for step in [*steps, "end"]:
-        if step == "restart":
-            ours.restart()
-        elif step == "end":
-            ours.operator.advance_watermark((1 << 63) - 1)
-            assert ours.results() == Counter(model.advance(10**6))
-        elif isinstance(step, int):
-            time += step
-            ours.advance(time)
-            assert ours.results() == Counter(model.advance(time - 1))
-        else:
-            now = [(user, time, (user, at, price)) for user, at, price in step]
-            keep.append(now)
-            times |= {id(row): row[2] for row in now}
-            _, late = model.process(now)
-            assert not late
-            ours.operator.process(batch_of(step)) if step else None
-            ours.operator.advance_watermark(50)
-            assert not ours.results(), "watermarks of event time close nothing"
-
-
-def test_a_clock_that_goes_back_makes_no_row_late():
-    ours = Clock("tumbling")
-    ours.time = 100
-    ours.operator.process(batch_of([("a", 0, 1)]))
-    ours.advance(120)
-    assert ours.results().total() == 1
-    ours.restart()
-    ours.time = 50
-    ours.operator.process(batch_of([("a", 0, 1)]))
-    ours.advance(200)
-    ((_, start, *_),) = ours.results()
-    assert start == 120
-
-
 @pytest.mark.parametrize("has_keys", [False, True])
 def test_each_row_counts_once_in_windows_of_processing_time_of_a_job(tmp_path, has_keys):
-    def job():
-        source = RateSource(2500, rows=4000, start_time=stream_jobs.START, splits=3)
-        fail = stream_jobs.FailOnce(tmp_path / "failed", 400)
+    def job(rate):
+        source = RateSource(rate, rows=4000, start_time=stream_jobs.START, splits=3)
+        fail = stream_jobs.FailOnce(tmp_path / "failed", 150)
         rows = stream(source, name="numbers").map(stream_jobs.with_key, name="keys")
         rows = rows.map(fail, name="fail")
         rows = rows.key_by("key") if has_keys else rows
@@ -231,10 +125,10 @@ def test_each_row_counts_once_in_windows_of_processing_time_of_a_job(tmp_path, h
         return results.sink(FileSink(str(tmp_path / "out"), mode="append"), name="out")
 
     options = {"checkpoint": str(tmp_path / "checkpoints"), "interval": 0.1, "restart_delay": 0.01}
-    query = job().start(parallelism=2, **options)
+    query = job(1000).start(parallelism=2, **options)
     wait_for_a_checkpoint(query, 4)
     savepoint = query.stop(savepoint=str(tmp_path / "savepoint"))
-    job().run(parallelism=3, savepoint=savepoint, checkpoint=str(tmp_path / "others"))
+    job(20_000).run(parallelism=3, savepoint=savepoint, checkpoint=str(tmp_path / "others"))
     table = stream_jobs.rows_of(tmp_path / "out")
     assert sum(table["count"].to_pylist()) == 4000
     assert sum(table["sum_id"].to_pylist()) == sum(range(4000))

@@ -1,14 +1,13 @@
 """Results of open windows: each change fits the rows before it, and they lead to what a model of all rows has."""
 
 from datetime import UTC
-from itertools import count
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyarrow import fs
 from tests.kit import stream_jobs
+from tests.kit.operator_tasks import OperatorTasks
 from tests.kit.panes import AGGREGATES, FIXED, aggregated
 from tests.kit.stream_jobs import wait_for_a_checkpoint
 from tests.kit.windows import SCHEMA, WINDOWS, Model, batch_of, ms, rows, rows_of
@@ -21,57 +20,36 @@ from headgate.stream import (
     CountWindow,
     SessionWindow,
     SlidingWindow,
-    SnapshotFolder,
     Top,
     TumblingWindow,
     stream,
 )
-from headgate.stream.graph.operator import OperatorContext
 from headgate.stream.operators.windowed import LATE, WindowedOperator
 
-CHECKPOINTS = count(1)
+CHECKPOINTS = st.tuples(st.just("checkpoint"), st.sampled_from([None, 1, 2, 3]))
 
 
-class Early:
-    """Runs an operator with early results each 10 ms of a clock, and applies its changes to a table."""
+class Early(OperatorTasks):
+    """Tasks with early results each 10 ms of a clock, whose changes are applied to a table."""
 
     def __init__(self, name, lateness):
-        self.name, self.lateness, self.time = name, lateness, 0
-        self.table, self.late = {}, []
-        self.start([])
+        self.time, self.table, self.late = 0, {}, []
 
-    def start(self, snapshots):
-        self.operator = WindowedOperator(
-            SCHEMA,
-            None,
-            early=10,
-            aggregates=AGGREGATES,
-            window=WINDOWS[self.name],
-            keys=("user",),
-            time="at",
-            allowed_lateness=ms(self.lateness),
-        )
-        self.operator.open(
-            OperatorContext(
-                uid="windows",
-                index=0,
-                parallelism=1,
-                max_parallelism=128,
-                emit=self.apply,
-                job="job",
-                attempt="1",
-                clock=lambda: self.time,
-                is_durable=True,
-                restored=snapshots,
+        def make():
+            return WindowedOperator(
+                SCHEMA,
+                None,
+                early=10,
+                aggregates=AGGREGATES,
+                window=WINDOWS[name],
+                keys=("user",),
+                time="at",
+                allowed_lateness=ms(lateness),
             )
-        )
 
-    def restart(self):
-        store, number = SnapshotFolder("task", fs._MockFileSystem()), next(CHECKPOINTS)
-        self.operator.snapshot(number, savepoint=False).state.write(store)
-        self.start([(store, number)])
+        super().__init__(make, ["user"], clock=lambda: self.time)
 
-    def apply(self, batch, output):
+    def _emit(self, batch, output):
         """Apply changes; each of them must fit."""
         if output == LATE:
             self.late += rows_of(batch)
@@ -93,53 +71,55 @@ class Early:
 
     def advance(self):
         """Let the time of the next early results come, and return True if there was one."""
-        due = self.operator.next_processing_timer
+        due = [task.next_processing_timer for task in self.tasks]
         self.time += 11
-        if due is None:
-            return False
-        assert due <= self.time
-        self.operator.advance_processing_time(self.time)
-        return True
+        for task, time in zip(self.tasks, due, strict=True):
+            if time is not None:
+                assert time <= self.time
+                task.advance_processing_time(self.time)
+        return any(time is not None for time in due)
 
 
 @pytest.mark.parametrize("lateness", [0, 5])
 @pytest.mark.parametrize("name", FIXED)
 @settings(max_examples=25, deadline=None)
-@given(st.lists(rows | st.integers(-6, 30) | st.sampled_from(["early", "restart"]), max_size=12))
+@given(st.lists(rows | st.integers(-6, 30) | st.just("early") | CHECKPOINTS, max_size=12))
 def test_changes_lead_to_the_results_of_a_model(name, lateness, steps):
     ours, model = Early(name, lateness), Model(WINDOWS[name], lateness)
     model.result = lambda window: (*window, *aggregated(model.windows[window]))
     expected = {}
     for step in [*steps, "early", 100]:
-        if step == "restart":
-            ours.restart()
+        if isinstance(step, tuple):
+            ours.checkpoint(step[1])
         elif step == "early":
             ours.advance()
             expected |= {window: aggregated(of) for window, of in model.windows.items() if of}
             assert ours.table == expected
             assert not ours.advance(), "there is nothing new"
         elif isinstance(step, int):
-            ours.operator.advance_watermark(step)
+            ours.advance_watermark(step)
             for row in model.advance(step):
                 expected[row[:3]] = row[3:]
             closed = {w: values for w, values in expected.items() if w[2] - 1 <= model.watermark}
             assert {w: ours.table[w] for w in closed} == closed
         else:
             results, late = model.process(step)
-            ours.operator.process(batch_of(step))
+            if step:
+                ours.process(batch_of(step))
             expected |= {row[:3]: row[3:] for row in results}
             assert sorted(ours.late, key=repr) == sorted(late, key=repr)
             ours.late.clear()
     assert ours.table == expected
-    states = ours.operator._operator.backend.states.values()
-    assert sum(state.table().num_rows for state in states) == 0
+    for task in ours.tasks:
+        states = task._operator.backend.states.values()
+        assert sum(state.table().num_rows for state in states) == 0
 
 
 @pytest.mark.parametrize("has_keys", [False, True])
 def test_changes_of_a_job_that_fails_and_changes_its_parallelism(tmp_path, has_keys):
-    def job():
-        source = RateSource(2500, rows=4000, start_time=stream_jobs.START, splits=3)
-        fail = stream_jobs.FailOnce(tmp_path / "failed", 400)
+    def job(rate):
+        source = RateSource(rate, rows=4000, start_time=stream_jobs.START, splits=3)
+        fail = stream_jobs.FailOnce(tmp_path / "failed", 150)
         rows = stream(source, watermarks=stream_jobs.watermarks(), name="numbers")
         rows = rows.map(stream_jobs.with_key, name="keys").map(fail, name="fail")
         rows = rows.key_by("key") if has_keys else rows
@@ -153,10 +133,10 @@ def test_changes_of_a_job_that_fails_and_changes_its_parallelism(tmp_path, has_k
         return results.sink(FileSink(str(tmp_path / "out"), mode="append"), name="out")
 
     options = {"checkpoint": str(tmp_path / "checkpoints"), "interval": 0.1, "restart_delay": 0.01}
-    query = job().start(parallelism=2, **options)
+    query = job(1000).start(parallelism=2, **options)
     wait_for_a_checkpoint(query, 4)
     savepoint = query.stop(savepoint=str(tmp_path / "savepoint"))
-    job().run(parallelism=3, savepoint=savepoint, checkpoint=str(tmp_path / "others"))
+    job(20_000).run(parallelism=3, savepoint=savepoint, checkpoint=str(tmp_path / "others"))
     table = stream_jobs.rows_of(tmp_path / "out")
     kinds = table["_change_type"].to_pylist()
     assert kinds.count("update_before") == kinds.count("update_after") > 0

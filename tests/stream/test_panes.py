@@ -159,7 +159,7 @@ def test_tasks_whose_watermarks_differ_become_others(
 
 
 class TwoPhases:
-    """Three tasks that aggregate their rows and one that merges, with a model and the last result of each window."""
+    """Tasks that aggregate their rows and one that merges, with a model and the last result of each window."""
 
     def __init__(self, name, lateness):
         self.name, self.lateness = name, lateness
@@ -197,12 +197,12 @@ class TwoPhases:
             assert output.late.num_rows == 0
             self.keep(output.results)
 
-    def fail(self):
-        """Take a checkpoint, before which all panes are sent on, and go on from it."""
+    def fail(self, parallelism):
+        """Take a checkpoint, before which all panes are sent on, and go on from it with so many tasks."""
         for task in self.tasks:
             self.send(task)
         self.merge = self.second_phase(restored([self.merge], [None])[0])
-        self.tasks = [self.first_phase(self.least) for _ in self.tasks]
+        self.tasks = [self.first_phase(self.least) for _ in range(parallelism)]
 
     def advance(self, task, watermark):
         task.watermark = max(task.watermark, watermark)
@@ -231,7 +231,11 @@ class TwoPhases:
 @given(
     st.lists(
         st.tuples(
-            st.integers(0, 2), rows | st.integers(-6, 30) | st.sampled_from(["send", "fail"])
+            st.integers(0, 2),
+            rows
+            | st.integers(-6, 30)
+            | st.just("send")
+            | st.tuples(st.just("fail"), st.integers(1, 4)),
         ),
         max_size=12,
     )
@@ -239,12 +243,12 @@ class TwoPhases:
 def test_two_phases_are_one(name, lateness, steps):
     """Each task puts late rows aside by its own watermark; the merge has the least of all."""
     phases = TwoPhases(name, lateness)
-    for at, step in [*steps, (0, 100), (1, 100), (2, 100)]:
-        task = phases.tasks[at]
+    for at, step in [*steps, *((task, 100) for task in range(4))]:
+        task = phases.tasks[at % len(phases.tasks)]
         if step == "send":
             phases.send(task)
-        elif step == "fail":
-            phases.fail()
+        elif isinstance(step, tuple):
+            phases.fail(step[1])
         elif isinstance(step, int):
             phases.advance(task, step)
         else:
@@ -293,10 +297,10 @@ def test_times_far_apart_close_only_windows_that_have_rows():
 NUMBERS = 4000
 
 
-def numbers(tmp_path):
+def numbers(tmp_path, rate):
     """Return numbers with event times, of which a map fails once."""
-    source = stream_jobs.RateSource(2500, rows=NUMBERS, start_time=stream_jobs.START, splits=3)
-    fail = stream_jobs.FailOnce(tmp_path / "failed", 400)
+    source = stream_jobs.RateSource(rate, rows=NUMBERS, start_time=stream_jobs.START, splits=3)
+    fail = stream_jobs.FailOnce(tmp_path / "failed", 150)
     return (
         stream(source, watermarks=stream_jobs.watermarks(), name="numbers")
         .map(stream_jobs.with_key, name="keys")
@@ -305,8 +309,8 @@ def numbers(tmp_path):
 
 
 def test_windows_of_all_rows_in_a_job_that_fails_and_changes_its_parallelism(tmp_path):
-    def job():
-        results = numbers(tmp_path).window(
+    def job(rate):
+        results = numbers(tmp_path, rate).window(
             SlidingWindow("60s", "15s"),
             time="at",
             aggregates=[
@@ -320,11 +324,11 @@ def test_windows_of_all_rows_in_a_job_that_fails_and_changes_its_parallelism(tmp
         return results.sink(FileSink(str(tmp_path / "out"), mode="append"), name="files")
 
     options = {"checkpoint": str(tmp_path / "checkpoints"), "interval": 0.1}
-    query = job().start(parallelism=2, restart_delay=0.01, **options)
+    query = job(1000).start(parallelism=2, restart_delay=0.01, **options)
     wait_for_a_checkpoint(query, 4)
     savepoint = query.stop(savepoint=str(tmp_path / "savepoint"))
     assert query.status.restarts == 1
-    job().run(parallelism=3, savepoint=savepoint, checkpoint=str(tmp_path / "others"))
+    job(20_000).run(parallelism=3, savepoint=savepoint, checkpoint=str(tmp_path / "others"))
 
     of_window = defaultdict(list)
     for number in range(NUMBERS):

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import fs
 from tests.kit import stream_jobs
+from tests.kit.operator_tasks import OperatorTasks
 from tests.kit.stream_jobs import wait_for_a_checkpoint
 from tests.kit.windows import (
     SCHEMA,
@@ -28,7 +29,6 @@ from headgate.stream import (
     Aggregate,
     KeyedStateBackend,
     SessionWindow,
-    SessionWindowOperator,
     SlidingWindow,
     SnapshotFolder,
     Top,
@@ -36,6 +36,7 @@ from headgate.stream import (
     WindowOperator,
     stream,
 )
+from headgate.stream.operators.windowed import LATE, WindowedOperator
 from headgate.stream.windows.distinct import lists_of
 from headgate.stream.windows.partials import PANE, PanePartials
 from headgate.stream.windows.top import TopRows
@@ -91,13 +92,6 @@ def model_of(name, lateness, top):
     return model
 
 
-def operator(name, top, lateness, backend=None, **options):
-    kind = SessionWindowOperator if name == "session" else WindowOperator
-    settings = {"keys": ["user"], "time": "at", "window": WINDOWS[name], "schema": SCHEMA} | options
-    schema = settings.pop("schema")
-    return kind(schema, top=top, allowed_lateness=ms(lateness), backend=backend, **settings)
-
-
 def restored(each):
     store = (SnapshotFolder("task", fs._MockFileSystem()), next(CHECKPOINTS))
     each.backend.snapshot(store[1]).write(store[0])
@@ -107,22 +101,39 @@ def restored(each):
 @pytest.mark.parametrize("top", TOPS.values(), ids=TOPS)
 @pytest.mark.parametrize("name", WINDOWS)
 @settings(max_examples=12, deadline=None)
-@given(st.sampled_from([0, 5]), st.lists(rows | st.integers(-6, 30), max_size=8), st.integers(0, 7))
-def test_first_rows_of_each_key_and_window(name, top, lateness, steps, at):
-    ours, model = operator(name, top, lateness), model_of(name, lateness, top)
-    for number, step in enumerate([*steps, 100]):
-        if number == at:
-            ours = operator(name, top, lateness, restored(ours))
-            ours.advance_watermark(model.watermark)
-        if isinstance(step, int):
-            results = ours.advance_watermark(step).results
-            assert are_alike(result_rows(results, top), modelled(model.advance(step), top), top)
+@given(
+    st.sampled_from([0, 5]),
+    st.lists(
+        rows
+        | st.integers(-6, 30)
+        | st.tuples(st.just("checkpoint"), st.sampled_from([None, 1, 2, 3])),
+        max_size=9,
+    ),
+)
+def test_first_rows_of_each_key_and_window(name, top, lateness, steps):
+    options = {"window": WINDOWS[name], "keys": ("user",), "time": "at", "top": top}
+    options["allowed_lateness"] = ms(lateness)
+    ours = OperatorTasks(lambda: WindowedOperator(SCHEMA, None, **options), ["user"])
+    model = model_of(name, lateness, top)
+    for step in [*steps, 100]:
+        results, late = [], []
+        if isinstance(step, tuple):
+            ours.checkpoint(step[1])
+        elif isinstance(step, int):
+            ours.advance_watermark(step)
+            results = model.advance(step)
         else:
+            if step:
+                ours.process(batch_of(step))
             results, late = model.process(step)
-            output = ours.process(batch_of(step))
-            assert are_alike(result_rows(output.results, top), modelled(results, top), top)
-            assert Counter(rows_of(output.late)) == Counter(late)
-    assert sum(state.table().num_rows for state in ours.backend.states.values()) == 0
+        emitted = ours.emitted.pop(None, [])
+        emitted_rows = sum((result_rows(batch, top) for batch in emitted), Counter())
+        assert are_alike(emitted_rows, modelled(results, top), top)
+        assert Counter(r for batch in ours.emitted.pop(LATE, []) for r in rows_of(batch)) == (
+            Counter(late)
+        )
+    backends = [task._operator.backend for task in ours.tasks]
+    assert not any(s.table().num_rows for backend in backends for s in backend.states.values())
 
 
 def are_alike(ours, expected, top):
@@ -141,29 +152,58 @@ def are_alike(ours, expected, top):
 @pytest.mark.parametrize("top", TOPS.values(), ids=TOPS)
 @pytest.mark.parametrize("name", ["tumbling", "sliding unevenly"])
 @settings(max_examples=15, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 1), rows), max_size=8), st.integers(0, 25))
-def test_first_rows_of_all_keys_in_two_phases(name, top, steps, watermark):
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 2),
+            rows | st.integers(-6, 25) | st.tuples(st.just("fail"), st.integers(1, 3)),
+        ),
+        max_size=10,
+    )
+)
+def test_first_rows_of_all_keys_in_two_phases(name, top, steps):
     options = {"window": WINDOWS[name], "time": "at", "top": top}
-    tasks = [PanePartials(SCHEMA, allowed_lateness=ms(0), **options) for _ in range(2)]
-    merge = operator(name, top, 0, schema=tasks[0].schema, keys=[], time=PANE, partials_of=SCHEMA)
+
+    def first_phases(parallelism, watermark):
+        phases = [
+            PanePartials(SCHEMA, allowed_lateness=ms(0), **options) for _ in range(parallelism)
+        ]
+        for phase in phases:
+            phase.watermark = watermark
+        return phases
+
+    def second_phase(backend=None):
+        more = options | {"keys": [], "time": PANE, "partials_of": SCHEMA}
+        return WindowOperator(tasks[0].schema, backend=backend, **more)
+
     model = Model(WINDOWS[name], 0)
     model.result = lambda window: (
         window[1],
         window[2],
         first_of([(user, at, price) for _, at, (user, price) in model.windows[window]], top),
     )
-    for number, (at, step) in enumerate([*steps, (0, watermark), (0, 100)]):
+    tasks = first_phases(2, model.watermark)
+    merge = second_phase()
+    for number, (at, step) in enumerate([*steps, (0, 100)]):
         if isinstance(step, int):
             for task in tasks:
-                task.watermark = step
+                task.watermark = max(task.watermark, step)
                 merge.process(task.take())
             results = merge.advance_watermark(step).results
             assert are_alike(result_rows(results, top), modelled(model.advance(step), top), top)
+        elif isinstance(step, tuple):
+            # Before a checkpoint all panes are sent on.
+            for task in tasks:
+                merge.process(task.take())
+            merge, tasks = second_phase(restored(merge)), first_phases(step[1], model.watermark)
+            assert not merge.advance_watermark(model.watermark).results.num_rows
         else:
-            tasks[at].process(batch_of(step))
-            model.process([(None, at, (user, price)) for user, at, price in step])
+            task = tasks[at % len(tasks)]
+            late = task.process(batch_of(step))
+            _, expected = model.process([(None, at, (user, price)) for user, at, price in step])
+            assert Counter(rows_of(late)) == Counter((u, t, p) for _, t, (u, p) in expected)
             if number % 2:
-                merge.process(tasks[at].take())
+                merge.process(task.take())
 
 
 def test_values_of_any_type_have_an_order():
@@ -194,9 +234,9 @@ def test_values_of_any_type_have_an_order():
 NUMBERS = 4000
 
 
-def numbers(tmp_path):
-    source = stream_jobs.RateSource(2500, rows=NUMBERS, start_time=stream_jobs.START, splits=3)
-    fail = stream_jobs.FailOnce(tmp_path / "failed", 400)
+def numbers(tmp_path, rate):
+    source = stream_jobs.RateSource(rate, rows=NUMBERS, start_time=stream_jobs.START, splits=3)
+    fail = stream_jobs.FailOnce(tmp_path / "failed", 150)
     return (
         stream(source, watermarks=stream_jobs.watermarks(), name="numbers")
         .map(bid, name="bids")
@@ -220,17 +260,17 @@ def events():
 def run(job, tmp_path):
     """Run a job that fails once, stops, and goes on with another parallelism; return its rows."""
 
-    def sunk():
-        return job(numbers(tmp_path)).sink(
+    def sunk(rate):
+        return job(numbers(tmp_path, rate)).sink(
             FileSink(str(tmp_path / "out"), mode="append"), name="out"
         )
 
     options = {"checkpoint": str(tmp_path / "checkpoints"), "interval": 0.1, "restart_delay": 0.01}
-    query = sunk().start(parallelism=2, **options)
+    query = sunk(1000).start(parallelism=2, **options)
     wait_for_a_checkpoint(query, 4)
     savepoint = query.stop(savepoint=str(tmp_path / "savepoint"))
     assert query.status.restarts == 1
-    sunk().run(parallelism=3, savepoint=savepoint, checkpoint=str(tmp_path / "others"))
+    sunk(20_000).run(parallelism=3, savepoint=savepoint, checkpoint=str(tmp_path / "others"))
     table = stream_jobs.rows_of(tmp_path / "out")
     seconds = {
         name: table[name].cast(pa.timestamp("s")).cast(pa.int64())

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyarrow import fs
 from tests.kit.windows import (
     AGGREGATES,
     SCHEMA,
@@ -19,7 +18,6 @@ from tests.kit.windows import (
     model_of,
     ms,
     operator,
-    rows,
     rows_of,
     steps,
 )
@@ -37,7 +35,6 @@ from headgate.stream import (
     KeyedStateBackend,
     SessionWindow,
     SlidingWindow,
-    SnapshotFolder,
     TumblingWindow,
     WindowOperator,
 )
@@ -115,30 +112,6 @@ def test_a_function_gets_closed_windows_with_their_rows(name, steps):
             output = ours.process(batch_of(step))
             assert sorted(rows_of(output.results), key=repr) == results
             assert sorted(rows_of(output.late), key=repr) == sorted(late, key=repr)
-
-
-@pytest.mark.parametrize("name", WINDOWS)
-@settings(max_examples=15, deadline=None)
-@given(st.lists(rows, max_size=5), st.lists(rows, max_size=5), st.integers(-2, 12))
-def test_windows_continue_from_a_snapshot(name, before, after, watermark):
-    window = WINDOWS[name]
-    ours, model = operator(window, aggregates=AGGREGATES), model_of(window, 0)
-    for step in before:
-        ours.process(batch_of(step))
-        model.process(step)
-    ours.advance_watermark(watermark)
-    model.advance(watermark)
-    store = SnapshotFolder("task", fs._MockFileSystem())
-    ours.backend.snapshot(1).write(store)
-    backend = KeyedStateBackend.restore([(store, 1)])
-    again = operator(window, aggregates=AGGREGATES, backend=backend)
-    again.advance_watermark(watermark)
-    for step in after:
-        results, late = model.process(step)
-        output = again.process(batch_of(step))
-        assert sorted(rows_of(output.late), key=repr) == sorted(late, key=repr)
-        assert sorted(rows_of(output.results), key=repr) == results
-    assert check_order(again.advance_watermark(100).results, name) == model.advance(100)
 
 
 def test_times_are_timestamps_and_results_too():
