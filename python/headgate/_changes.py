@@ -4,7 +4,8 @@ Names and values are those of Delta's change data feed. Without the column, all 
 this order: the row before, then the row after.
 
 A stream whose updates lack the rows before is one of *upserts* by key: the field of its change column names the keys in its
-metadata (:func:`upsert_keys`), since it cannot be counted, summed or filtered as others can.
+metadata (:func:`upsert_keys`), since it cannot be counted, summed or filtered as others can. That of a stream with several
+rows of a key names the key in the same way (:func:`shared_keys`), since no sink can tell these rows apart by it.
 """
 
 from __future__ import annotations
@@ -25,23 +26,29 @@ DELETE: Final = "delete"
 #: By their codes: those from 2 on take a row away.
 CHANGES: Final = (INSERT, UPDATE_AFTER, UPDATE_BEFORE, DELETE)
 
-#: Metadata of the field: the names of the key columns, each followed by a zero byte.
+#: Metadata of the field: the names of the key columns, each followed by a zero byte; and of those that rows share.
 _UPSERTS: Final = b"headgate.upserts"
+_SHARED: Final = b"headgate.shared"
 _FIRST_NEGATIVE: Final = CHANGES.index(UPDATE_BEFORE)
 #: Name of a column of row numbers, which no column of a user has.
 _ROW: Final = "\0row"
 
 
-def change_field(upserts: Sequence[str] | None = None) -> pa.Field:
+def change_field(
+    upserts: Sequence[str] | None = None, shared: Sequence[str] | None = None
+) -> pa.Field:
     """Return the field of the change column.
 
     Args:
         upserts: the key columns, if updates come without the rows before them.
+        shared: key columns of which several rows have the same values.
     """
-    if upserts is None:
-        return pa.field(CHANGE_TYPE, pa.string())
-    names = b"".join(key.encode() + b"\0" for key in upserts)
-    return pa.field(CHANGE_TYPE, pa.string(), metadata={_UPSERTS: names})
+    metadata = {
+        name: b"".join(key.encode() + b"\0" for key in keys)
+        for name, keys in ((_UPSERTS, upserts), (_SHARED, shared))
+        if keys is not None
+    }
+    return pa.field(CHANGE_TYPE, pa.string(), metadata=metadata or None)
 
 
 def is_changing(schema: pa.Schema) -> bool:
@@ -51,9 +58,18 @@ def is_changing(schema: pa.Schema) -> bool:
 
 def upsert_keys(schema: pa.Schema) -> tuple[str, ...] | None:
     """Return the key columns of a stream of upserts; None if no rows before updates are missing."""
+    return _keys_in(schema, _UPSERTS)
+
+
+def shared_keys(schema: pa.Schema) -> tuple[str, ...] | None:
+    """Return key columns of which several rows of a stream have the same values; None if none are known."""
+    return _keys_in(schema, _SHARED)
+
+
+def _keys_in(schema: pa.Schema, name: bytes) -> tuple[str, ...] | None:
     if not is_changing(schema):
         return None
-    keys = (schema.field(CHANGE_TYPE).metadata or {}).get(_UPSERTS)
+    keys = (schema.field(CHANGE_TYPE).metadata or {}).get(name)
     return None if keys is None else tuple(keys.decode().split("\0")[:-1])
 
 

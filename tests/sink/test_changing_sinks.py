@@ -182,6 +182,12 @@ def test_a_call_refuses_a_sink_that_cannot_apply_its_changes(tmp_path):
     with pytest.raises(SinkError, match="other keys"):
         upserts.sink(DeltaSink(tmp_path, keys=["count"]))
     upserts.sink(DeltaSink(tmp_path, keys=["key"]))
+    keyed = stream_jobs.numbers(10).key_by("key")
+    with pytest.raises(SinkError, match="several rows have the same keys"):
+        keyed.top(2, by="id").map(stream_jobs.same).sink(DeltaSink(tmp_path, keys=["key"]))
+    keyed.top(2, by="id").sink(DeltaSink(tmp_path, keys=["key", "id"]))
+    keyed.top(2, by="id", rank="place").sink(DeltaSink(tmp_path, keys=["key", "place"]))
+    keyed.top(1, by="id").sink(DeltaSink(tmp_path, keys=["key"]))
     totals.sink(FileSink(tmp_path))
     totals.sink(DeltaSink(tmp_path, schema=totals.schema))
 

@@ -20,6 +20,7 @@ from headgate._changes import (
     change_field,
     is_changing,
     last_changes,
+    shared_keys,
     upsert_keys,
 )
 from headgate._error import masked
@@ -100,10 +101,10 @@ class DeltaSink(Sink):
         return f"DeltaSink({masked(self.address)}{keys})"
 
     def check_schema(self, schema: pa.Schema) -> None:
-        """Refuse changes that are to be appended, and updates of rows with other keys.
+        """Refuse changes that are to be appended, and changes of rows with other keys.
 
         Raises:
-            SinkError: the rows are changes, and there are no keys, or other ones.
+            SinkError: the rows are changes, and there are no keys, or other ones, or keys that several rows share.
             UnknownColumnError: the rows have no column of a key.
         """
         if self.keys is None:
@@ -127,6 +128,14 @@ class DeltaSink(Sink):
                 asked=f"keys={list(self.keys)}",
                 have=f"updates by {list(upserts)}",
                 remedy=f"keys={list(upserts)} · update_before=True of the operator before",
+            )
+        shared = shared_keys(schema)
+        if shared is not None and set(self.keys) <= set(shared):
+            raise SinkError(
+                "several rows have the same keys, of which the table would keep one",
+                asked=f"keys={list(self.keys)}",
+                have=f"the first rows of each {', '.join(shared)}",
+                remedy=f'top(..., rank="place") and keys={[*shared, "place"]}',
             )
 
     @property

@@ -85,7 +85,8 @@ class Top:
         ranks = [] if self.rank is None else [pa.field(self.rank, pa.int64())]
         by = (*self.keys, *([] if self.rank is None else [self.rank]))
         upserts = by if self.has_places and not self.update_before else None
-        return pa.schema([*self.rows, *ranks, change_field(upserts)])
+        shared = None if self.has_places else self.keys
+        return pa.schema([*self.rows, *ranks, change_field(upserts, shared)])
 
 
 @dataclass(frozen=True, slots=True)
