@@ -4,6 +4,7 @@ import struct
 import threading
 import time
 from datetime import timedelta
+from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,7 +14,7 @@ from tests.kit.waiting import wait_until
 
 from headgate import RecordWriter, ShuffleEnvironment
 from headgate.control.messages import Message
-from headgate.errors import StreamError
+from headgate.errors import StreamError, UnknownColumnError, UnsupportedTypeError
 from headgate.sink import FunctionSink
 from headgate.source import (
     MAX_WATERMARK,
@@ -28,6 +29,7 @@ from headgate.source.rate import RateSplit
 from headgate.source.runtime.mailbox import Mailbox
 from headgate.source.sequential import BatchSourceReader, SequentialSplitReader
 from headgate.stream import Aggregate, TumblingWindow, stream
+from headgate.stream.job.odd_times import odd_time
 from headgate.stream.job.sources import JobSources
 from headgate.stream.runtime.inputs import GateInput, SourceInput
 from headgate.stream.runtime.outputs import IDLE, WATERMARK
@@ -391,3 +393,48 @@ def test_windows_that_could_never_close_are_refused_at_the_call(sources):
 )
 def test_windows_that_can_close_are_taken(sources):
     assert windows_of(*sources).schema.names[0] == "id"
+
+
+@pytest.mark.parametrize(
+    ("factor", "name"), [(0.001, "seconds"), (1, None), (1000, "microseconds"), (10**6, "nanosec")]
+)
+def test_event_time_of_another_unit_is_a_notice(factor, name):
+    times = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(
+        lambda batch: pc.multiply(batch["time"].cast(pa.int64()), factor).cast(
+            pa.int64(), safe=False
+        )
+    )
+    rows = stream(RateSource(1000, start_time=stream_jobs.START), watermarks=times)
+    with rows.sink(FunctionSink(len)).start() as query:
+        wait_until(lambda: any(task.watermark is not None for task in query.status.tasks))
+        notices = [notice for notice in query.status.notices if "event time" in notice]
+    assert len(notices) == (name is not None)
+    if notices:
+        assert name in notices[0]
+        assert notices[0].startswith("event time is in the year 1970") == (name == "seconds")
+
+
+def test_event_time_of_our_time_is_none():
+    assert odd_time(stream_jobs.START) is None
+    assert odd_time(MIN_WATERMARK) is odd_time(MAX_WATERMARK) is odd_time(-1) is None
+
+
+@pytest.mark.parametrize(
+    ("column", "error", "message"),
+    [
+        ("tiem", UnknownColumnError, r"with_timestamp_assigner\('time'\)"),
+        ("text", UnsupportedTypeError, "column 'text' is of type string"),
+        ("twice", UnknownColumnError, "more than one column 'twice'"),
+    ],
+)
+def test_a_wrong_column_of_watermarks_is_told_at_the_call(column, error, message):
+    fields = [("id", pa.int64()), ("time", pa.int64()), ("text", pa.string())]
+    schema = pa.schema([*fields, ("twice", pa.int64()), ("twice", pa.int64())])
+    source = NumberSequenceSource(0, 9)
+    with patch.object(NumberSequenceSource, "schema", schema), pytest.raises(error, match=message):
+        stream(
+            source,
+            watermarks=WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(
+                column
+            ),
+        )

@@ -53,6 +53,19 @@ class TimestampAssigner:
                 remedy='unit="ms"',
             )
 
+    def check(self, schema: pa.Schema) -> None:
+        """Check that batches of a schema have a column of times of the name, if it is one.
+
+        Raises:
+            UnknownColumnError: they have no such column, or several.
+            UnsupportedTypeError: the column has no times.
+        """
+        if isinstance(self.column, str):
+            index = schema.get_field_index(self.column)
+            if index < 0:
+                raise self._unknown(self.column, schema.names)
+            self._scale(schema.field(index).type)
+
     def __call__(self, record: Any, timestamp: int | None) -> int | None:
         """Return the latest timestamp of a record, or None if it has none.
 
@@ -77,35 +90,43 @@ class TimestampAssigner:
 
     def _latest(self, values: Any) -> int | None:
         kind = getattr(values, "type", None)
-        scale = None if kind is None else scale_of(kind, self.unit)
-        if scale is None:
-            raise self._unsupported(values, kind)
+        multiply, divide = self._scale(kind, type(values).__name__)
         raw = _highest(values, kind)
         if raw is None:
             return None
-        multiply, divide = scale
         return max(MIN_WATERMARK, min(MAX_WATERMARK, raw * multiply // divide))
+
+    def _scale(self, kind: pa.DataType | None, of: str = "") -> tuple[int, int]:
+        """Return the factor and the divisor that make ms of values; ``of`` names what has no type of Arrow."""
+        scale = None if kind is None else scale_of(kind, self.unit)
+        if scale is None:
+            raise self._unsupported(of if kind is None else str(kind))
+        return scale
 
     def _unknown(self, name: str, names: list[str]) -> UnknownColumnError:
         near = close_matches(name, names)
-        problem = "more than one column" if names.count(name) > 1 else "no column"
+        problem, remedy = "no column", " · ".join(f"with_timestamp_assigner({n!r})" for n in near)
+        if name in names:
+            problem = "more than one column"
+            remedy = "with_timestamp_assigner(lambda batch: batch.column(0)), with the place of the right one"
         return UnknownColumnError(
             f"{problem} {name!r} in the batches of the source",
             asked=f"with_timestamp_assigner({name!r})",
             have=", ".join(names) or "no columns",
-            remedy=" · ".join(f"with_timestamp_assigner({column!r})" for column in near),
+            remedy=remedy,
             details={"column": name, "columns": names, "close": near},
         )
 
-    def _unsupported(self, values: Any, kind: Any) -> UnsupportedTypeError:
+    def _unsupported(self, have: str) -> UnsupportedTypeError:
         named = isinstance(self.column, str)
         what = f"column {self.column!r}" if named else "the result of the timestamp function"
-        have = type(values).__name__ if kind is None else str(kind)
+        is_number = have.startswith(("int", "uint", "halffloat", "float", "double"))
+        cast = 'cast("int64"), unit="s"' if is_number else 'cast("timestamp[ms]")'
         return UnsupportedTypeError(
             f"{what} is of type {have}, which is no Arrow type of timestamps",
             asked=f"with_timestamp_assigner({self.column!r})",
             have="a timestamp of any unit, a date, or int64",
-            remedy='with_timestamp_assigner(lambda batch: batch["t"].cast("timestamp[ms]"))',
+            remedy=f'with_timestamp_assigner(lambda batch: batch["t"].{cast})',
             details={"column": self.column if named else "", "type": have},
         )
 

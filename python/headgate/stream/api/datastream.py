@@ -77,8 +77,9 @@ def stream(
     Raises:
         OptionError: an argument has a value that it does not take.
         StreamError: the source has no schema.
+        UnknownColumnError: the source has no column of the name by which the watermarks find times.
         NotBuiltError: the DataFrame belongs to Spark Connect.
-        UnsupportedTypeError: the DataFrame has a column of a type that cannot be sent.
+        UnsupportedTypeError: the DataFrame has a column of a type that cannot be sent, or that column has no times.
 
     Example:
         >>> import pyarrow as pa
@@ -95,6 +96,8 @@ def stream(
             f"{source.name} has no schema, so its records are not Arrow batches",
             remedy="a source of record batches with a schema",
         )
+    if watermarks is not None and watermarks.assigner is not None:
+        watermarks.assigner.check(schema)
     graph = StreamGraph()
     node = graph.add(
         "source",
@@ -224,8 +227,6 @@ class DataStream(
             StreamError: it has no such output.
             OptionError: the name is not a text.
         """
-        if name in self._further_outputs:
-            return DataStream(self._graph, self._further_outputs[name])
         if name in self._further_outputs:
             return DataStream(self._graph, self._further_outputs[name])
         node = self._edges[0].node

@@ -269,6 +269,7 @@ class JobMaster:
             self.notices.note(figures.get("dropped", {}))
             self.notices.note_pauses(figures.get("metrics", {}))
             self.notices.note_loads(figures.get("metrics", {}))
+            self.notices.note_watermark(figures["watermark"])
         self._lock_waits.note(attempt, worker, message)
 
     def _failed(self, attempt: Attempt, _: int, message: Message) -> None:

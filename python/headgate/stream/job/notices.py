@@ -15,6 +15,7 @@ from headgate.stream.graph.operator import (
     UNKNOWN_DELETES,
     UNREAD,
 )
+from headgate.stream.job.odd_times import odd_time
 
 if TYPE_CHECKING:
     from headgate.stream.graph.metrics import PlainMetrics
@@ -146,6 +147,13 @@ class Notices:
                     f"{operator} loads what shared= gives, and its rows wait. query.status.metrics[{operator!r}] has "
                     "shared_loading: 1 for each task that waits now, then shared_load_seconds"
                 )
+
+    def note_watermark(self, watermark: int | None) -> None:
+        """Add a notice of the first watermark of a task that is as far from our time as other units are."""
+        sentence = None if watermark is None else odd_time(watermark)
+        if sentence is not None and ("", "odd time") not in self._logged:
+            self._logged.add(("", "odd time"))
+            self.add(sentence, logging.WARNING)
 
     def all(self, dropped: Drops, metrics: PlainMetrics) -> list[str]:
         """Return all sentences, with one for each counter of an operator, and for each place that blocks its calls."""
