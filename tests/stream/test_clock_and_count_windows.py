@@ -160,6 +160,8 @@ def test_arguments_are_checked():
     for options in ({"time": "at"}, {"allowed_lateness": "1s"}):
         with pytest.raises(StateError, match="has no times"):
             rows.window(CountWindow(3), aggregates=counts, **options)
+    with pytest.raises(StateError, match="no row is late"):
+        rows.window(TumblingWindow("1s"), aggregates=counts, allowed_lateness="1s")
     with pytest.raises(OptionError, match="more than the one task"):
         rows.window(CountWindow(3), aggregates=counts, parallelism=2)
     for window in (CountWindow(3), TumblingWindow("1s"), SlidingWindow("2s", "1s")):

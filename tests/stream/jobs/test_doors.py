@@ -82,6 +82,7 @@ def test_operators_without_a_sink_do_not_run():
         (lambda s: s.fliter(None), ".filter("),
         (lambda s: s.key_by(lambda batch: batch["id"]), "map()"),
         (lambda s: s.key_by(["id"]), 'key_by("id")'),
+        (lambda s: s.key_by("id", "id"), 'key_by("id")'),
         (lambda s: stream({"id": [1]}), "FileSource"),
         (lambda s: stream(NumberSequenceSource), "FileSource"),
         (lambda s: s.sink(print), "FunctionSink"),

@@ -26,7 +26,7 @@ from headgate.stream.windows.kinds import (
     SessionWindow,
     SlidingWindow,
     TumblingWindow,
-    times_of,
+    check_times,
 )
 from headgate.stream.windows.top import Top
 
@@ -302,7 +302,7 @@ def check_window(
             'TumblingWindow("1 minute") · SlidingWindow("1 minute", "10 seconds") · SessionWindow("30 minutes")',
         )
     if time is not None:
-        times_of(no_rows(schema).column(column_index(schema, text("time", time))))
+        check_times(schema, text("time", time))
     if of_rows is not None:
         function("function", of_rows, 1, "def f(windows): ..., which returns rows")
     if top is not None and not isinstance(top, Top):
@@ -323,7 +323,7 @@ def check_keys(keys: Sequence[Any]) -> None:
     """Check that keys are names of columns.
 
     Raises:
-        StreamError: one is none, or there is no key.
+        StreamError: one is none, or is there twice, or there is no key.
     """
     if not keys:
         raise StreamError("key_by() without columns", remedy='key_by("user")')
@@ -336,6 +336,11 @@ def check_keys(keys: Sequence[Any]) -> None:
                 remedy=f"key_by({arguments})"
                 + ("" if is_names else " · make the key a column in a map() before"),
             )
+    if len(set(keys)) < len(keys):
+        names = ", ".join(f'"{name}"' for name in dict.fromkeys(keys))
+        raise StreamError(
+            f"key_by() with a column twice: {', '.join(keys)}", remedy=f"key_by({names})"
+        )
 
 
 def wrong_stream(call: str, other: Any, remedy: str) -> StreamError:

@@ -35,13 +35,12 @@ from headgate.stream.operators.temporal_join import TemporalJoinOperator
 from headgate.stream.operators.window_join import WindowJoinOperator, window_fields
 from headgate.stream.state.descriptors import StateTtlConfig
 from headgate.stream.state.groups import check_keys
-from headgate.stream.state.types import column_index, no_rows
 from headgate.stream.windows.kinds import (
     SessionWindow,
     SlidingWindow,
     TumblingWindow,
+    check_times,
     millis,
-    times_of,
 )
 
 if TYPE_CHECKING:
@@ -228,12 +227,8 @@ def _times(name: str, time: Any, schemas: _Schemas) -> tuple[str, str]:
             f'{name}="at" · {name}=("at", "paid_at")',
         )
     for column, schema in zip(names, schemas, strict=True):
-        _check_times(schema, text(name, column))
+        check_times(schema, text(name, column))
     return names[0], names[1]
-
-
-def _check_times(schema: pa.Schema, column: str) -> None:
-    times_of(no_rows(schema).column(column_index(schema, column)))
 
 
 def _interval(within: Any, times: tuple[str, str], left: pa.Schema) -> Interval:
@@ -251,7 +246,7 @@ def _interval(within: Any, times: tuple[str, str], left: pa.Schema) -> Interval:
     lower = _signed(within[0])
     if isinstance(within[1], pc.Expression):
         column = _column_of(within[1], left)
-        _check_times(left, column)
+        check_times(left, column)
         return Interval(times, lower, column)
     upper = _signed(within[1])
     if upper < lower:

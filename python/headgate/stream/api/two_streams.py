@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headgate.errors import StreamError
 from headgate.stream.graph.nodes import Edge, StreamGraph
 from headgate.stream.operators.sides import SideOperator, Sides, sides_of
-from headgate.stream.state.types import check_columns
+from headgate.stream.state.types import check_columns, check_sent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,10 +34,12 @@ def two_sides(first: Sequence[Edge], second: Sequence[Edge]) -> Sides:
     """Return how the rows of two streams travel, of which the second one has no keys or those of the first.
 
     Raises:
-        UnsupportedTypeError: a column of a type whose rows pyarrow cannot choose.
+        UnsupportedTypeError: a column of a type whose rows pyarrow cannot choose, or that cannot be sent.
     """
     for edges in (first, second):
         check_columns(edges[0].schema)
+        # On the way, columns have other names.
+        check_sent(edges[0].schema)
     return sides_of(first[0].schema, first[0].keys, second[0].schema, second[0].keys)
 
 

@@ -29,9 +29,9 @@ from headgate.stream.operators.mini_batches import MiniBatches
 from headgate.stream.operators.top import Top, TopOperator
 from headgate.stream.operators.windowed import LATE
 from headgate.stream.state.descriptors import StateTtlConfig
-from headgate.stream.state.types import can_compare, column_index, no_rows
+from headgate.stream.state.types import can_compare, check_columns, column_index
 from headgate.stream.windows.aggregates import Aggregate
-from headgate.stream.windows.kinds import times_of
+from headgate.stream.windows.kinds import check_times
 
 if TYPE_CHECKING:
     from headgate.stream.api.stream_calls import StreamCalls, StreamT
@@ -121,6 +121,7 @@ def first_rows(
     refuse_upserts(f"{call}()", top.schema)
     if top.by is None:
         refuse_changes(f"{call}() by arrival", top.schema, 'by="at"')
+    check_columns(top.schema)
     ranks = [] if top.rank is None else [text("rank", top.rank)]
     check_result_names(f"{call}()", [*top.rows.names, *ranks])
     make = partial(TopOperator, top, batches)
@@ -138,11 +139,12 @@ def deduplicated(
     """Return the first row of each key within a time: see :meth:`KeyedStream.deduplicate`."""
     schema = rows.schema
     refuse_changes("deduplicate()", schema, 'keep_first(by="at") · keep_last(by="at")')
+    check_columns(schema)
     limit = None if within is None else span("within", within, 1)
     if time is not None:
         if limit is None:
             raise refuse("time", time, "without within=", "a column, with a length of time in it")
-        times_of(no_rows(schema).column(column_index(schema, text("time", time))))
+        check_times(schema, text("time", time))
         check_watermarks(name or "deduplicate()", rows._edges)
     make = partial(DeduplicateOperator, schema, rows._keys, limit, time)
     late = {} if time is None else {LATE: schema}

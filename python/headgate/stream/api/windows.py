@@ -86,6 +86,12 @@ class WindowCall:
                 have=f"time={self.time!r}, allowed_lateness={lateness}",
                 remedy="CountWindow(100) without time= and allowed_lateness=",
             )
+        if self.time is None and lateness:
+            raise StateError(
+                "no row is late for a window of processing time",
+                have=f"allowed_lateness={lateness}, time=None",
+                remedy='time="at" for event time · no allowed_lateness=',
+            )
         if self.top is None or not aggregates:
             arguments |= {"aggregates": aggregates, "top": self.top}
             return self._windows(schema, keys, self.name, arguments)

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from headgate._arguments import whole_number
-from headgate.errors import StreamError
+from headgate.errors import StreamError, UnsupportedTypeError
 from headgate.key_groups import MAX_KEY_GROUPS
 from headgate.source.api import Boundedness
 from headgate.stream.graph.limits import BatchLimits, least
-from headgate.stream.graph.nodes import Node, Shipping, StreamGraph
+from headgate.stream.graph.nodes import Edge, Node, Shipping, StreamGraph
+from headgate.stream.state.types import check_sent
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -170,6 +171,7 @@ def plan(
     Raises:
         OptionError: a number is outside its limits.
         StreamError: the parallelism of an operator is above the number of key groups, or below that of its workers.
+        UnsupportedTypeError: rows that move to another task have a column of a type that cannot be sent.
     """
     whole_number("max_parallelism", max_parallelism, 1, MAX_KEY_GROUPS)
     whole_number("parallelism", parallelism, 1, max_parallelism)
@@ -197,6 +199,7 @@ def plan(
         stages.append(stage)
         stage_of[node.uid] = stage
         for edge in node.inputs:
+            _check_columns(edge, node)
             shipping = Shipping.REBALANCE if edge.shipping is Shipping.FORWARD else edge.shipping
             stage_of[edge.node.uid].edges.append(
                 OutputEdge(
@@ -204,6 +207,20 @@ def plan(
                 )
             )
     return JobGraph(tuple(stages), max_parallelism)
+
+
+def _check_columns(edge: Edge, node: Node) -> None:
+    """Check that the rows of an edge can move to the tasks of an operator.
+
+    Raises:
+        UnsupportedTypeError: a column of a type that cannot be sent.
+    """
+    try:
+        check_sent(edge.schema)
+    except UnsupportedTypeError as error:
+        error.details["from"], error.details["to"] = edge.node.uid, node.uid
+        error.summary += f", from {edge.node.uid} to {node.uid}"
+        raise
 
 
 def _nodes_of(graph: StreamGraph, job: object) -> list[Node]:

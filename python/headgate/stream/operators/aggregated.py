@@ -62,11 +62,11 @@ class RunningAggregates:
         self.update_before = update_before
         self.names = [aggregate.result for aggregate in aggregates]
         self._is_changing = is_changing(schema)
-        #: Columns of the input that count; all of them if there are filters, which do not say theirs.
-        self.columns = schema.names
+        #: Positions of the columns of the input that count; all of them if there are filters, which do not say theirs.
+        self.columns = list(range(len(schema)))
         if all(item.where is None for item in aggregates):
             needed = {*keys, CHANGE_TYPE, *(item.column for item in aggregates)}
-            self.columns = [name for name in schema.names if name in needed]
+            self.columns = [at for at, name in enumerate(schema.names) if name in needed]
         kinds = KINDS if self._is_changing else frozenset()
         self.multisets = Multisets(schema, [item for item in aggregates if item.kind in kinds])
         aggregates = [item for item in aggregates if item.kind not in kinds]

@@ -73,7 +73,7 @@ class DeduplicateOperator(KeyedOperator):
         if self._time is None:
             times = np.full(batch.num_rows, self._context.clock())
         else:
-            times = times_of(batch[self._time])
+            times = times_of(batch[self._time], self._time)
             late = times <= self._watermark
             if late.any():
                 self._context.emit(batch.filter(pa.array(late)), LATE)

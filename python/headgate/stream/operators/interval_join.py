@@ -44,11 +44,11 @@ class Interval:
             return first, times + self.upper
         column = rows[self.upper]
         if not column.null_count:
-            return first, times_of(column)
+            return first, times_of(column, self.upper)
         # A comparison with null is not true: nothing matches.
         is_null = np.asarray(column.is_null().to_numpy(zero_copy_only=False))
         last = np.full(len(times), NO_WATERMARK)
-        last[~is_null] = times_of(column.drop_null())
+        last[~is_null] = times_of(column.drop_null(), self.upper)
         return first, last
 
     @property
@@ -81,7 +81,7 @@ class IntervalJoinOperator(JoinOperator):
         return self._interval.delay
 
     def _take(self, side: int, rows: pa.RecordBatch) -> None:
-        times = times_of(rows[self._interval.times[side]])
+        times = times_of(rows[self._interval.times[side]], self._interval.times[side])
         rows, times = self._admit(side, rows, times)
         if not rows.num_rows:
             return

@@ -16,6 +16,7 @@ from headgate.stream.operators.keyed import KeyedOperator
 from headgate.stream.state.descriptors import RowStateDescriptor, StateTtlConfig
 from headgate.stream.state.row_index import with_nulls
 from headgate.stream.state.timers import NO_WATERMARK, kept_watermark
+from headgate.stream.state.zeros import normalized
 
 if TYPE_CHECKING:
     from headgate.stream.operators.sides import Sides
@@ -190,7 +191,8 @@ class JoinOperator(KeyedOperator):
         return rows, times
 
     def _keys_of(self, side: int, rows: pa.RecordBatch) -> list[pa.Array]:
-        return [rows.column(at) for at in self._key_places[side]]
+        """Return the keys of rows, of which equal ones have one form."""
+        return list(normalized(rows.select(self._key_places[side])).columns)
 
     def _values_of(self, side: int, rows: pa.RecordBatch) -> list[pa.Array]:
         return [rows.column(at) for at in self._value_places[side]]

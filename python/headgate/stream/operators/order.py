@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.stream.state.values import is_valid, storage_type, to_numpy
+from headgate.stream.state.values import decoded, is_valid, storage_type, to_numpy
 
 if TYPE_CHECKING:
     from headgate.stream.state.table import Mask, Slots
@@ -29,6 +29,7 @@ def numbers_of(values: pa.Array, *, descending: bool) -> tuple[Slots, Mask]:
     NaN is greater than every other number, and -0.0 equals 0.0. Numbers of values that are neither numbers nor times
     compare with others of this call only. That of a null is 0.
     """
+    values = decoded(values)
     stored = storage_type(values.type)
     nulls = ~is_valid(values)
     numbers: npt.NDArray[Any]

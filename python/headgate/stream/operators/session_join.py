@@ -60,7 +60,7 @@ class SessionJoinOperator(JoinOperator):
         super()._opened(context, ttl)
 
     def _take(self, side: int, rows: pa.RecordBatch) -> None:
-        times = times_of(rows[self._times[side]])
+        times = times_of(rows[self._times[side]], self._times[side])
         if (without := self._without_key(side, rows)) is not None:
             self._take_without_key(side, chosen(rows, without), times[without])
             rows, times = chosen(rows, ~without), times[~without]

@@ -36,7 +36,7 @@ class TemporalJoinOperator(JoinOperator):
         self._times = times
 
     def _take(self, side: int, rows: pa.RecordBatch) -> None:
-        times = times_of(rows[self._times[side]])
+        times = times_of(rows[self._times[side]], self._times[side])
         # A version that comes late is still the one of later rows.
         rows, times = self._admit(side, rows, times, is_ever_late=not side)
         if rows.num_rows:

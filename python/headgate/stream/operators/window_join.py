@@ -37,7 +37,7 @@ class WindowJoinOperator(JoinOperator):
         self._shown = self._columns.schema.field(-1).type
 
     def _take(self, side: int, rows: pa.RecordBatch) -> None:
-        times = times_of(rows[self._times[side]])
+        times = times_of(rows[self._times[side]], self._times[side])
         numbers, starts = assign(self._window, times)
         last = starts + millis(self._window.size) - 1
         is_open = last > self.watermark

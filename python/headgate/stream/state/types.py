@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate import _native
 from headgate._matches import close_matches
 from headgate.errors import StateError, UnknownColumnError, UnsupportedTypeError
 from headgate.stream.state.values import storage_type
@@ -53,6 +54,15 @@ def check_columns(schema: pa.Schema) -> None:
         check_type(field.type, f"column {field.name!r}")
 
 
+def check_sent(schema: pa.Schema) -> None:
+    """Refuse columns of types that cannot move to another task.
+
+    Raises:
+        UnsupportedTypeError: a column of such a type.
+    """
+    _native.check_schema(schema)
+
+
 def column_index(schema: pa.Schema, name: str, call: str = "{}") -> int:
     """Return the position of a column.
 
@@ -67,12 +77,17 @@ def column_index(schema: pa.Schema, name: str, call: str = "{}") -> int:
     positions = schema.get_all_field_indices(name)
     if len(positions) != 1:
         near = close_matches(name, schema.names)
-        how_many = "is no column" if not positions else f"are {len(positions)} columns"
+        how_many, remedy = "is no column", " · ".join(call.format(repr(column)) for column in near)
+        if positions:
+            how_many = f"are {len(positions)} columns"
+            remedy = (
+                "map(lambda batch: batch.rename_columns([...])), so that each has a name of its own"
+            )
         raise UnknownColumnError(
             f"there {how_many} {name!r}",
             asked=call.format(repr(name)),
             have=", ".join(schema.names),
-            remedy=" · ".join(call.format(repr(column)) for column in near),
+            remedy=remedy,
         )
     return int(positions[0])
 
@@ -126,4 +141,5 @@ def _works(of: pa.DataType, use: Callable[[pa.Array], Any]) -> bool:
 
 def no_rows(schema: pa.Schema) -> pa.RecordBatch:
     """Return an empty batch."""
-    return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
+    # Arrow makes no list of values of an extension type, but nulls of any type.
+    return pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in schema], schema=schema)

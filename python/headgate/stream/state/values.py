@@ -62,6 +62,11 @@ def to_numpy(values: pa.Array, stored: pa.DataType) -> npt.NDArray[Any]:
     return np.asarray(values.to_numpy(zero_copy_only=False))
 
 
+def decoded(values: pa.Array) -> pa.Array:
+    """Return the values of a dictionary, which Arrow cannot sort; others as they are."""
+    return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+
+
 def is_valid(values: pa.Array) -> Mask:
     """Return True for each value that is not null."""
     if not values.null_count:

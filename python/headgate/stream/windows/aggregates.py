@@ -202,7 +202,8 @@ def _accumulators(schema: pa.Schema, aggregate: Aggregate) -> list[Accumulator]:
         return Accumulator(_name(name, aggregate), reduce, data_type, column, where)
 
     count = of("count", "count", pa.int64())
-    data_type = None if column is None else schema.field(column_index(schema, column)).type
+    call = f"Aggregate({aggregate.kind!r}, {{}})"
+    data_type = None if column is None else schema.field(column_index(schema, column, call)).type
     if data_type is None or kind == "count":
         return [count]
     what = f"column {column!r}"

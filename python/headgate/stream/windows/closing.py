@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from headgate._arguments import span
-from headgate._times import milli_of, scale_of
-from headgate.errors import SchemaMismatchError, StateError, UnsupportedTypeError
+from headgate._times import milli_of
+from headgate.errors import SchemaMismatchError, StateError
 from headgate.stream.state.backend import KeyedStateBackend
 from headgate.stream.state.groups import check_keys
 from headgate.stream.state.timers import NO_WATERMARK
@@ -25,7 +25,7 @@ from headgate.stream.windows.aggregates import (
     WindowFunction,
 )
 from headgate.stream.windows.distinct import elements
-from headgate.stream.windows.kinds import WindowOutput, millis, times_of
+from headgate.stream.windows.kinds import WindowOutput, check_times, millis, times_of
 from headgate.stream.windows.top import Top, TopRows
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ class Windows(ABC, Generic[Kind]):
             )
         if self._time is None:
             return np.full(batch.num_rows, self.now)
-        return times_of(batch.column(self._time)) - self._shift
+        return times_of(batch.column(self._time), self._schema.names[self._time]) - self._shift
 
     def _results(
         self, keys: Sequence[pa.Array], starts: Slots, ends: Slots, values: dict[str, pa.Array]
@@ -245,13 +245,7 @@ def shown_type(schema: pa.Schema, time: str | None) -> pa.DataType:
     """
     if time is None:
         return pa.timestamp("ms", "UTC")
-    time_type = schema.field(column_index(schema, time)).type
-    if scale_of(time_type) is None:
-        raise UnsupportedTypeError(
-            f"time={time!r} is a column of type {time_type}, which has no times",
-            have="a timestamp of any unit, a date, or int64 of milliseconds since 1970",
-            remedy='map() that casts it: pc.cast(batch["at"], pa.timestamp("ms"))',
-        )
+    time_type = check_times(schema, time)
     zone = time_type.tz if pa.types.is_timestamp(time_type) else None
     return pa.int64() if pa.types.is_integer(time_type) else pa.timestamp("ms", zone)
 

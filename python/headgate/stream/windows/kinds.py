@@ -7,14 +7,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pyarrow as pa
 
 from headgate._arguments import refuse, span, whole_number
-from headgate._times import millis_of
-from headgate.errors import StateError
+from headgate._times import millis_of, scale_of
+from headgate.errors import StateError, UnsupportedTypeError
+from headgate.stream.state.types import column_index
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from headgate.stream.state.table import Slots
 
 #: The latest time, in ms: a window and its lateness later, a time is an int64 still.
@@ -162,20 +162,47 @@ def assign(window: TumblingWindow | SlidingWindow, times: Slots) -> tuple[Slots,
     return rows, starts[rows, places]
 
 
-def times_of(column: pa.Array) -> Slots:
+def check_times(schema: pa.Schema, name: str) -> pa.DataType:
+    """Return the type of a column of times.
+
+    Raises:
+        UnknownColumnError: no column, or more than one, has the name.
+        UnsupportedTypeError: the column has no times.
+    """
+    of = schema.field(column_index(schema, name, "a column of times, {}")).type
+    if scale_of(of) is None:
+        is_number = pa.types.is_integer(of) or pa.types.is_floating(of)
+        target = "pa.int64()), of milliseconds since 1970" if is_number else 'pa.timestamp("ms"))'
+        raise UnsupportedTypeError(
+            f"column {name!r} of times is of type {of}, which has none",
+            have="timestamps of any unit, dates, or int64 of milliseconds since 1970",
+            remedy=f"map() that makes it a column of times: pc.cast(batch[{name!r}], {target}",
+        )
+    return of
+
+
+def times_of(column: pa.Array, name: str) -> Slots:
     """Return times as milliseconds since 1970, rounded down.
+
+    Args:
+        column: the times.
+        name: of the column, for errors.
 
     Raises:
         StateError: a time is null, or so far from 1970 that the end of its window is no int64.
         UnsupportedTypeError: the column has no times.
     """
     if column.null_count:
-        raise StateError("a row has no time", remedy="filter the rows whose time is null")
+        raise StateError(
+            "a row has no time",
+            have=f"null in {column.null_count} of {len(column)} rows of column {name!r}",
+            remedy=f"filter(pc.field({name!r}).is_valid()) · map() that gives these rows a time",
+        )
     times = np.asarray(millis_of(column).to_numpy())
     beyond = np.flatnonzero((times > _FARTHEST) | (times < -_FARTHEST))
     if len(beyond):
         raise StateError(
-            f"a row has the time {times[beyond[0]]} ms, which no window contains",
+            f"a row has the time {times[beyond[0]]} ms in column {name!r}, which no window contains",
             have=f"times up to {_FARTHEST} ms before and after 1970",
             remedy="filter the rows with such times · integers are milliseconds, not microseconds",
         )

@@ -84,7 +84,9 @@ class PanePartials:
             rows = np.zeros(batch.num_rows, np.int64)
             self._waiting.append(self._of_panes(rows, self._aggregates.inputs(batch)))
             return no_rows(batch.schema)
-        times = times_of(batch.column(self._time)) - self._of_windows
+        times = (
+            times_of(batch.column(self._time), batch.schema.names[self._time]) - self._of_windows
+        )
         is_late = self._times.last_ends(times) - 1 + self._lateness <= self.watermark
         late = no_rows(batch.schema)
         if is_late.any():

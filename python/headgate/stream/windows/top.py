@@ -14,7 +14,7 @@ from headgate._arguments import flag, names, text, whole_number
 from headgate.errors import StateError
 from headgate.stream.state.table import distinct
 from headgate.stream.state.types import check_reduce, column_index
-from headgate.stream.state.values import storage_type, to_numpy
+from headgate.stream.state.values import decoded, storage_type, to_numpy
 from headgate.stream.state.zeros import normalized
 from headgate.stream.windows.distinct import elements
 
@@ -76,7 +76,11 @@ class Top:
             UnsupportedTypeError: a column whose values have no order.
         """
         for name in self.columns:
-            check_reduce("max", schema.field(column_index(schema, name)).type, f"column {name!r}")
+            check_reduce(
+                "max",
+                schema.field(column_index(schema, name, "Top(by={})")).type,
+                f"column {name!r}",
+            )
 
 
 class TopRows:
@@ -134,6 +138,7 @@ class TopRows:
 
     def _codes(self, values: pa.Array) -> list[Slots]:
         """Return numbers of which the least are first: one column, or two with nulls."""
+        values = decoded(values)
         stored = storage_type(values.type)
         if stored is None:
             numbers = pc.rank(values, tiebreaker="dense").to_numpy().astype(np.int64)
