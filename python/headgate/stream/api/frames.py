@@ -129,7 +129,8 @@ def _refuse_endless(job: StreamingJob, options: Mapping[str, Any]) -> None:
         StreamError: one of its sources never ends.
     """
     most = options.get("max_parallelism", MAX_PARALLELISM)
-    for source in job.plan(1, most).sources.values():
+    parallelism = options.get("parallelism")
+    for source in job.plan(1 if parallelism is None else parallelism, most).sources.values():
         if source.boundedness is not Boundedness.BOUNDED:
             raise StreamError(
                 f"to_dataframe() waits for the end of the job, and {source.name} never ends",
