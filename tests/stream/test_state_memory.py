@@ -6,6 +6,7 @@ import random
 import tracemalloc
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -273,6 +274,26 @@ def test_the_size_of_state_is_in_status_report_and_series(limit):
     assert series["headgate_state_keys"] == [(labels, rows)]
     assert series["headgate_state_memory_bytes"] == [(labels, size["bytes_in_memory"])]
     assert series["headgate_state_file_bytes"] == [(labels, size["bytes_in_files"])]
+
+
+def flags_of(values):
+    """Return what the kernel knows of the mapping of an array, such as "rr" for reads at random."""
+    lines = iter(Path("/proc/self/smaps").read_text().splitlines())
+    next(line for line in lines if line.startswith(f"{values.ctypes.data:x}-"))
+    return next(line for line in lines if line.startswith("VmFlags:")).split()
+
+
+def test_the_kernel_reads_only_the_pages_of_a_column_that_are_used():
+    memory = StateMemory(0)
+    column, marks = memory.zeros(1 << 16, np.int64), memory.zeros(1 << 16, np.bool_)
+    column[:] = np.arange(len(column))
+    assert "rr" in flags_of(column)
+    assert "rr" not in flags_of(marks)
+    wider = memory.wider(column, 1 << 17)
+    assert "sr" in flags_of(column)
+    assert "rr" in flags_of(wider)
+    memory.want(wider, [3, 1 << 16, (1 << 17) - 1], 4096)
+    assert wider[: len(column)].tolist() == column.tolist()
 
 
 def test_a_folder_without_room_is_named():

@@ -77,5 +77,5 @@ pub use pooled_segment::PooledSegment;
 pub use process::Process;
 pub use region::RegionFile;
 pub use segment::SEGMENT_ALIGNMENT;
-pub use state_memory::{Reserved, StateMemory, Usage};
+pub use state_memory::{ReadAhead, Reserved, StateMemory, Usage};
 pub use tcp_times::TcpTimes;

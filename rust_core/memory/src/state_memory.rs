@@ -4,8 +4,10 @@
 
 use std::alloc::Layout;
 use std::collections::HashSet;
+use std::ffi::c_void;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::ptr::{NonNull, null_mut, slice_from_raw_parts_mut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use allocator_api2::alloc::{AllocError, Allocator, Global};
 use bytes::Bytes;
 use rustix::fs::{FallocateFlags, fallocate};
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 /// Bytes from which on a block counts, and may be in a file: smaller ones are not worth a mapping.
 const LARGE: usize = 1 << 14;
@@ -67,6 +69,13 @@ pub struct Usage {
 pub struct Reserved {
     memory: StateMemory,
     bytes: usize,
+}
+
+/// While this is there, the kernel reads a block ahead.
+#[derive(Debug)]
+pub struct ReadAhead {
+    /// Address and length of the block if it is a file.
+    file: Option<(usize, usize)>,
 }
 
 impl StateMemory {
@@ -136,6 +145,31 @@ impl StateMemory {
         None
     }
 
+    /// Tells the kernel that a block is read from one end to the other now. Of other files it reads only the pages that are
+    /// used: those beside them would drive pages out that are in use.
+    #[must_use]
+    pub fn read_ahead<T>(&self, block: &[T]) -> ReadAhead {
+        let place = (block.as_ptr().addr(), size_of_val(block));
+        let is_file = |share: &Arc<Share>| share.whole.is_file(place.0);
+        let file = self.share.as_ref().is_some_and(is_file).then_some(place);
+        if let Some((start, len)) = file {
+            advise(start, len, Advice::Sequential);
+        }
+        ReadAhead { file }
+    }
+
+    /// Has the kernel begin to read some places of a block, if it is a file, before they are used one after another.
+    pub fn want<T>(&self, block: &[T], places: Range<usize>) {
+        let start = block.as_ptr().addr();
+        if places.is_empty() || !self.share.as_ref().is_some_and(|share| share.whole.is_file(start))
+        {
+            return;
+        }
+        let Range { start: first, end } = places;
+        let first = first * size_of::<T>() / MAX_ALIGN * MAX_ALIGN;
+        advise(start + first, end.min(block.len()) * size_of::<T>() - first, Advice::WillNeed);
+    }
+
     /// Makes a file without a name, which is gone with its last user. Its room is taken: a write to a mapped page for which
     /// the disk has no room would kill the process.
     ///
@@ -166,6 +200,14 @@ impl StateMemory {
     /// The share, if it counts a block of a layout that is of `Global`: there is no limit then.
     fn counting_global(&self, layout: Layout) -> Option<&Share> {
         self.counting(layout.size()).filter(|share| share.whole.limit.is_none())
+    }
+}
+
+impl Drop for ReadAhead {
+    fn drop(&mut self) {
+        if let Some((start, len)) = self.file {
+            advise(start, len, Advice::Random);
+        }
     }
 }
 
@@ -269,11 +311,17 @@ impl Whole {
         Ok(file)
     }
 
+    /// True if a mapped file begins at an address.
+    fn is_file(&self, start: usize) -> bool {
+        self.books().files.contains(&start)
+    }
+
     fn map_file(&self, len: usize) -> io::Result<NonNull<u8>> {
         let file = self.file(len)?;
         // SAFETY: M7, a new mapping at an address that the kernel chooses, of a file that nobody else has.
         let start = unsafe { mmap(null_mut(), len, READ_WRITE, MapFlags::SHARED, &file, 0)? };
         let start = NonNull::new(start.cast::<u8>()).expect("mmap never returns null on success");
+        advise(start.as_ptr().addr(), len, Advice::Random);
         self.books().files.insert(start.as_ptr().addr());
         Ok(start)
     }
@@ -291,6 +339,17 @@ impl Whole {
         debug_assert!(unmapped.is_ok(), "munmap of a whole mapping succeeds");
         !is_file
     }
+}
+
+/// Says which pages are read, and in which order. It is a hint: without it all is as right, and slower.
+fn advise(start: usize, len: usize, advice: Advice) {
+    debug_assert!(
+        matches!(advice, Advice::Random | Advice::Sequential | Advice::WillNeed),
+        "others change the content"
+    );
+    // SAFETY: M7, this advice changes neither the content nor the place of what is mapped there, also if that is another
+    // block by now.
+    let _ = unsafe { madvise(null_mut::<c_void>().with_addr(start), len, advice) };
 }
 
 fn map_memory(len: usize) -> io::Result<NonNull<u8>> {
@@ -353,6 +412,9 @@ unsafe impl Allocator for StateMemory {
             return Ok(block);
         }
         let block = self.allocate(after)?;
+        if self.mapping(before).is_some_and(|share| share.whole.is_file(start.as_ptr().addr())) {
+            advise(start.as_ptr().addr(), before.size(), Advice::Sequential);
+        }
         // SAFETY: M7, the new block is nobody else's, and the caller promises that it is not smaller than the old one,
         // which nobody uses from now on.
         unsafe {
@@ -384,6 +446,33 @@ mod tests {
         assert!(third.iter().all(|&byte| byte == 3));
         drop(third);
         assert_eq!(memory.usage(), Usage::default());
+    }
+
+    /// The kernel's flags of the mapping that begins at an address.
+    fn flags(start: usize) -> String {
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut lines = smaps.lines().skip_while(|line| !line.starts_with(&format!("{start:x}-")));
+        lines.find(|line| line.starts_with("VmFlags:")).unwrap().to_owned()
+    }
+
+    #[test]
+    fn files_are_read_page_by_page_but_from_one_end_to_the_other() {
+        let memory = StateMemory::limited(0, vec![]);
+        let mut numbers: Vec<u64, _> = Vec::new_in(memory.clone());
+        numbers.resize(LARGE, 7);
+        let start = numbers.as_ptr().addr();
+        assert!(flags(start).contains(" rr"));
+        let ahead = memory.read_ahead(&numbers);
+        assert!(flags(start).contains(" sr"));
+        drop(ahead);
+        assert!(flags(start).contains(" rr"));
+        numbers.resize(4 * LARGE, 8);
+        assert!(flags(numbers.as_ptr().addr()).contains(" rr"));
+        memory.want(&numbers, 3..2 * LARGE);
+        memory.want(&numbers, 5..9 * LARGE);
+        assert!(numbers[..LARGE].iter().all(|&number| number == 7));
+        let own: std::vec::Vec<u8> = vec![0; LARGE];
+        assert!(memory.read_ahead(&own).file.is_none());
     }
 
     #[test]

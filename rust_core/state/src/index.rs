@@ -133,6 +133,7 @@ impl KeyIndex {
     /// # Errors
     /// A slot holds no key.
     pub fn keys(&self, of: &[i64]) -> Result<Vec<ArrayRef>, IndexError> {
+        self.keys.want(of);
         let parser = self.converter.parser();
         let mut rows = Vec::with_capacity(of.len());
         for &slot in of {
@@ -245,6 +246,7 @@ impl KeyIndex {
         let hash_of = |slot: &u32| self.hasher.hash_one(self.keys.get(*slot));
         let reserved = table.try_reserve(room, hash_of);
         reserved.map_err(|_| IndexError::NoRoom(self.memory.failure()))?;
+        let _ahead = (self.memory.read_ahead(&self.seen), self.keys.read_ahead());
         for (seen, slot) in self.seen.iter().zip(0_u32..) {
             if seen.0 != FREE {
                 table.insert_unique(hash_of(&slot), slot, hash_of);

@@ -3,10 +3,13 @@
 use allocator_api2::collections::TryReserveError;
 use allocator_api2::vec::Vec;
 
-use crate::StateMemory;
+use crate::{ReadAhead, StateMemory};
 
 /// Bytes that are not used, of which fewer are not worth moving the others.
 const FEW: usize = 1 << 16;
+
+/// Slots for each one that is asked for, of which more are not worth a read of all.
+const APART: usize = 64;
 
 /// A text of bytes per slot.
 #[derive(Debug)]
@@ -59,6 +62,35 @@ impl Keys {
         }
     }
 
+    /// Lets the kernel read all keys ahead, for a pass over the slots in their order.
+    pub(crate) fn read_ahead(&self) -> (ReadAhead, Option<ReadAhead>) {
+        let memory = self.bytes.allocator();
+        let spans = match &self.place {
+            Place::Fixed { .. } => None,
+            Place::Free { spans, .. } => Some(memory.read_ahead(spans)),
+        };
+        (memory.read_ahead(&self.bytes), spans)
+    }
+
+    /// Has the kernel begin to read the keys of many slots, unless they are far apart.
+    pub(crate) fn want(&self, slots: &[i64]) {
+        let place = |slot: Option<&i64>| slot.and_then(|&slot| usize::try_from(slot).ok());
+        let (Some(first), Some(last)) = (place(slots.iter().min()), place(slots.iter().max()))
+        else {
+            return;
+        };
+        if (last - first) / APART > slots.len() || last >= self.len() {
+            return;
+        }
+        let memory = self.bytes.allocator();
+        match &self.place {
+            Place::Fixed { width, .. } => {
+                memory.want(&self.bytes, first * width..(last + 1) * width)
+            }
+            Place::Free { spans, .. } => memory.want(spans, first..last + 1),
+        }
+    }
+
     /// Adds a slot with a key.
     pub(crate) fn push(&mut self, key: &[u8]) -> Result<(), TryReserveError> {
         match &mut self.place {
@@ -103,6 +135,8 @@ impl Keys {
         let Place::Free { spans, unused } = &mut self.place else { return Ok(()) };
         let mut bytes = Vec::new_in(self.bytes.allocator().clone());
         bytes.try_reserve_exact(self.bytes.len() - *unused)?;
+        // Keys lie about in the order of their slots.
+        let _ahead = self.bytes.allocator().read_ahead(&self.bytes);
         for span in spans.iter_mut() {
             let start = bytes.len();
             bytes.extend_from_slice(&self.bytes[span.start..][..span.len]);

@@ -17,7 +17,7 @@ mod settle;
 mod values;
 
 pub use chains::{ChainError, Chains};
-pub use headgate_memory::{Reserved, StateMemory, Usage};
+pub use headgate_memory::{ReadAhead, Reserved, StateMemory, Usage};
 pub use index::{IndexError, KeyIndex, Resolved};
 pub use intervals::{JointIntervals, join_intervals};
 pub use order::{OtherLength, by_group};

@@ -18,7 +18,7 @@ from headgate._missing import absent, has_native
 from headgate._values import parse_directories
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import numpy.typing as npt
 
@@ -75,6 +75,10 @@ class StateMemory:
         in_memory = self.native.reserve(needed)
         try:
             block: Any = np.zeros(length, dtype) if in_memory else self._file(needed)
+            # Marks of a byte are read from one end to the other, all else where the keys of a batch are: the kernel is to
+            # read those pages alone, as the pages beside them would drive out what is in use.
+            if not in_memory and dtype.itemsize > 1:
+                block.madvise(mmap.MADV_RANDOM)
         except BaseException:
             self.native.release(needed, in_memory)
             raise
@@ -96,13 +100,32 @@ class StateMemory:
             SpillError: there is no room for a file.
         """
         copy = self.zeros(length, values.dtype)
+        file = _file_of(values)
+        if file is not None:
+            file.madvise(mmap.MADV_SEQUENTIAL)
         copy[: len(values)] = values
         return copy
+
+    @staticmethod
+    def want(values: npt.NDArray[Any], starts: Iterable[int], length: int) -> None:
+        """Have the kernel begin to read so many values from each start on, if the array is a file of this memory."""
+        file = _file_of(values)
+        if file is not None:
+            for start in starts:
+                first = start * values.itemsize // mmap.PAGESIZE * mmap.PAGESIZE
+                end = min(start + length, len(values)) * values.itemsize
+                file.madvise(mmap.MADV_WILLNEED, first, end - first)
 
     @property
     def usage(self) -> Usage:
         """The bytes in use."""
         return Usage(*self.native.usage)
+
+
+def _file_of(values: npt.NDArray[Any]) -> mmap.mmap | None:
+    """Return the mapped file that an array is; None if it is in memory."""
+    block = getattr(values.base, "obj", None)
+    return block if isinstance(block, mmap.mmap) else None
 
 
 def _paths(directories: str | Sequence[str]) -> tuple[str, ...]:

@@ -114,6 +114,7 @@ class Frozen:
             if copy is None:
                 size = len(self._pending) << _SHIFT
                 copy = self.copies[name] = self._memory.zeros(size, column.dtype)
+            self._memory.want(column, chunks << _SHIFT, CHUNK)
             live = column[: len(copy)].reshape(-1, CHUNK)
             copy.reshape(-1, CHUNK)[chunks] = live[chunks]
         self._pending[chunks] = False
