@@ -33,7 +33,7 @@ from headgate.stream import (
     WindowOperator,
 )
 from headgate.stream.state.descriptors import RowStateDescriptor
-from headgate.stream.state.memory import StateMemory, Usage
+from headgate.stream.state.memory import StateMemory, Usage, want
 
 #: As many keys as it takes for each column to be a file.
 KEYS = 8000
@@ -292,7 +292,7 @@ def test_the_kernel_reads_only_the_pages_of_a_column_that_are_used():
     wider = memory.wider(column, 1 << 17)
     assert "sr" in flags_of(column)
     assert "rr" in flags_of(wider)
-    memory.want(wider, [3, 1 << 16, (1 << 17) - 1], 4096)
+    want(wider, [3, 1 << 16, (1 << 17) - 1], 4096)
     assert wider[: len(column)].tolist() == column.tolist()
 
 

@@ -106,20 +106,20 @@ class StateMemory:
         copy[: len(values)] = values
         return copy
 
-    @staticmethod
-    def want(values: npt.NDArray[Any], starts: Iterable[int], length: int) -> None:
-        """Have the kernel begin to read so many values from each start on, if the array is a file of this memory."""
-        file = _file_of(values)
-        if file is not None:
-            for start in starts:
-                first = start * values.itemsize // mmap.PAGESIZE * mmap.PAGESIZE
-                end = min(start + length, len(values)) * values.itemsize
-                file.madvise(mmap.MADV_WILLNEED, first, end - first)
-
     @property
     def usage(self) -> Usage:
         """The bytes in use."""
         return Usage(*self.native.usage)
+
+
+def want(values: npt.NDArray[Any], starts: Iterable[int], length: int) -> None:
+    """Have the kernel begin to read so many values from each start on, if the array is a file of a :class:`StateMemory`."""
+    file = _file_of(values)
+    if file is not None:
+        for start in starts:
+            first = start * values.itemsize // mmap.PAGESIZE * mmap.PAGESIZE
+            end = min(start + length, len(values)) * values.itemsize
+            file.madvise(mmap.MADV_WILLNEED, first, end - first)
 
 
 def _file_of(values: npt.NDArray[Any]) -> mmap.mmap | None:

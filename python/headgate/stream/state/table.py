@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from headgate.stream.state.memory import ALL_IN_MEMORY, StateMemory
+from headgate.stream.state.memory import ALL_IN_MEMORY, StateMemory, want
 
 Slots = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -114,7 +114,7 @@ class Frozen:
             if copy is None:
                 size = len(self._pending) << _SHIFT
                 copy = self.copies[name] = self._memory.zeros(size, column.dtype)
-            self._memory.want(column, chunks << _SHIFT, CHUNK)
+            want(column, chunks << _SHIFT, CHUNK)
             live = column[: len(copy)].reshape(-1, CHUNK)
             copy.reshape(-1, CHUNK)[chunks] = live[chunks]
         self._pending[chunks] = False
