@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, ClassVar
 
-from headgate.errors import ClosedError, SchemaMismatchError, SinkError
+from headgate.errors import ClosedError, SchemaMismatchError
 from headgate.schema_cast import ExactCast
 from headgate.sink.api import SinkWriter, WriterContext
 from headgate.sink.arrangement import Arrangement
@@ -13,7 +13,7 @@ from headgate.sink.failure import FAULTS, failing
 from headgate.sink.layout import STAGING, folder_name
 from headgate.sink.nested import without_hidden_nulls
 from headgate.sink.record_file import Checksummed, RecordFile
-from headgate.sink.staging import Committable, StagedFile
+from headgate.sink.staging import Committable, StagedFile, check_order
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -120,12 +120,7 @@ class FileWriter(SinkWriter):
     def prepare_commit(self, checkpoint_id: int) -> bytes | None:
         """Finish the files; see :meth:`SinkWriter.prepare_commit`."""
         self._check_open()
-        if checkpoint_id < self._number:
-            raise SinkError(
-                "the checkpoints of a writer come in the order of their numbers",
-                asked=f"checkpoint {checkpoint_id}",
-                have=f"at least {self._number}",
-            )
+        check_order(checkpoint_id, self._number)
         mine, schema = self._context, self._schema
         self._append_arranged()
         keeps_columns = self.keeps_columns and not self._sink.partition_by

@@ -27,7 +27,7 @@ from headgate.sink.api import (
     WriterContext,
 )
 from headgate.sink.file_writer import SinkCast
-from headgate.sink.staging import refuse_repeats
+from headgate.sink.staging import check_order, check_origins, refuse_repeats
 
 if find_spec("lance") is None:
     raise PackageNotFound(
@@ -169,7 +169,7 @@ class LanceWriter(SinkWriter):
         self._number = context.first_checkpoint
         self._rows: list[pa.RecordBatch] = []
         self._bytes = 0
-        #: What pylance says of the files, for the manifest.
+        #: The files as pylance describes them, for the manifest.
         self._fragments: list[dict[str, Any]] = []
         self._is_closed = False
 
@@ -185,12 +185,7 @@ class LanceWriter(SinkWriter):
     def prepare_commit(self, checkpoint_id: int) -> bytes | None:
         """Write the rest of the rows; see :meth:`SinkWriter.prepare_commit`."""
         self._check_open()
-        if checkpoint_id < self._number:
-            raise SinkError(
-                "the checkpoints of a writer come in the order of their numbers",
-                asked=f"checkpoint {checkpoint_id}",
-                have=f"at least {self._number}",
-            )
+        check_order(checkpoint_id, self._number)
         self._write_file()
         number, self._number = self._number, checkpoint_id + 1
         fragments, self._fragments = self._fragments, []
@@ -256,7 +251,9 @@ class LanceCommitter(SinkCommitter):
 
     def commit(self, checkpoint_id: int, committables: Iterable[bytes]) -> None:
         """Append the files; see :meth:`SinkCommitter.commit`."""
-        staged = [_unsealed(data, self._job, checkpoint_id) for data in committables]
+        staged = list(map(_unsealed, committables))
+        origins = [(entry["job"], entry["number"]) for entry in staged]
+        check_origins(origins, self._job, checkpoint_id)
         for _ in range(_ATTEMPTS):
             dataset = self._sink.dataset()
             committed = self._committed(dataset)
@@ -373,27 +370,19 @@ def _paths(fragments: Iterable[Mapping[str, Any]]) -> list[str]:
     return [f"data/{file['path']}" for fragment in fragments for file in fragment["files"]]
 
 
-def _unsealed(data: bytes, job: str, checkpoint_id: int) -> dict[str, Any]:
+def _unsealed(data: bytes) -> dict[str, Any]:
     """Return the fields of a committable.
 
     Raises:
-        SinkError: it has changed, or is of another job or a later checkpoint.
+        SinkError: it is none, or has changed.
     """
     try:
         fields = unseal(data)
-        of, number = fields["job"], int(fields["number"])
-        _paths(fields["fragments"])
+        job, number, fragments = fields["job"], int(fields["number"]), fields["fragments"]
+        _paths(fragments)
     except (ValueError, KeyError, TypeError) as error:
         raise SinkError(f"this is no committable: {error}", have=repr(data[:200])) from error
-    if of != job:
-        raise SinkError("a committable of another job", asked=f"job {job}", have=str(of))
-    if number > checkpoint_id:
-        raise SinkError(
-            "a committable of a later checkpoint",
-            asked=f"checkpoint {checkpoint_id}",
-            have=f"checkpoint {number}",
-        )
-    return fields
+    return {"job": job, "number": number, "fragments": fragments}
 
 
 def _cause(error: BaseException) -> str:

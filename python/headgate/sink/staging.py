@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -124,15 +124,7 @@ class StagedCommitter(SinkCommitter, ABC):
             SinkError: the commit failed, or a committable is of another job or a later checkpoint.
         """
         staged = sorted(map(Committable.from_bytes, committables), key=attrgetter("number"))
-        other = next((entry.job for entry in staged if entry.job != self._job), None)
-        if other is not None:
-            raise SinkError("a committable of another job", asked=f"job {self._job}", have=other)
-        if staged and staged[-1].number > checkpoint_id:
-            raise SinkError(
-                "a committable of a later checkpoint",
-                asked=f"checkpoint {checkpoint_id}",
-                have=f"checkpoint {staged[-1].number}",
-            )
+        check_origins([(entry.job, entry.number) for entry in staged], self._job, checkpoint_id)
         return self.commit_staged(checkpoint_id, staged)
 
     def abort_unknown(self, committables: Collection[bytes], before: str | None = None) -> None:
@@ -152,6 +144,43 @@ class StagedCommitter(SinkCommitter, ABC):
                 if before is not None:
                     unnamed = {name for name in unnamed if name < before}
                 journals.clean(storage, folder, attempts=unnamed)
+
+
+def check_order(checkpoint_id: int, least: int) -> None:
+    """Check that a writer prepares the commit of a checkpoint that it has not prepared.
+
+    Raises:
+        SinkError: the checkpoint is before the least one.
+    """
+    if checkpoint_id < least:
+        raise SinkError(
+            "the checkpoints of a writer come in the order of their numbers",
+            asked=f"checkpoint {checkpoint_id}",
+            have=f"at least {least}",
+        )
+
+
+def check_origins(origins: Sequence[tuple[str, int]], job: str, checkpoint_id: int) -> None:
+    """Check that the committables of a checkpoint are of its job, and not of a later one.
+
+    Args:
+        origins: job and number of each committable.
+        job: the job whose checkpoint is committed.
+        checkpoint_id: its number.
+
+    Raises:
+        SinkError: one is of another job or a later checkpoint.
+    """
+    other = next((of for of, _ in origins if of != job), None)
+    if other is not None:
+        raise SinkError("a committable of another job", asked=f"job {job}", have=str(other))
+    last = max((number for _, number in origins), default=checkpoint_id)
+    if last > checkpoint_id:
+        raise SinkError(
+            "a committable of a later checkpoint",
+            asked=f"checkpoint {checkpoint_id}",
+            have=f"checkpoint {last}",
+        )
 
 
 def refuse_repeats(target: str, job: str, committed: int | None, restored: int | None) -> None:
