@@ -73,12 +73,12 @@ def main() -> int:
     rules = tomllib.loads((ROOT / "deny.toml").read_text(encoding="utf-8"))
     listed, crates = components(wheel), linked()
     wrong = defects(listed, crates, set(rules["licenses"]["allow"]))
-    said = texts(wheel)
+    licence_texts = texts(wheel)
     others = {crate for crate in crates if not crate.startswith("headgate-")}
     wrong += [
         f"the texts of licences lack {crate}"
         for crate in sorted(others)
-        if f"\n{crate} (" not in said
+        if f"\n{crate} (" not in licence_texts
     ]
     for path in wheel.parent.iterdir():
         if path.is_file() and path.stat().st_size > MAX_BYTES:

@@ -123,10 +123,12 @@ def check_licences(wheel: Path) -> list[str]:
         files = [name for name in archive.namelist() if LICENCES.fullmatch(name)]
         if is_pure(wheel):
             return [f"{name} is about no crate of it" for name in files]
-        said = "".join(archive.read(name).decode() for name in files)
+        licence_texts = "".join(archive.read(name).decode() for name in files)
     # headgate's own crates have the licence of the wheel.
     others = sorted(name for name in CRATES if not name.startswith("headgate-"))
-    return [f"the licence of {name} is missing" for name in others if f"\n{name} " not in said]
+    return [
+        f"the licence of {name} is missing" for name in others if f"\n{name} " not in licence_texts
+    ]
 
 
 def check_folders(wheel: Path, named: set[str]) -> list[str]:

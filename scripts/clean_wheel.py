@@ -51,8 +51,8 @@ def main() -> int:
         (info,) = unpacked.glob("*.dist-info")
         (info / "licenses" / NAME).write_text(collected(), encoding="utf-8")
         metadata = info / "METADATA"
-        said = with_licence(metadata.read_text(encoding="utf-8"), NAME)
-        metadata.write_text(said, encoding="utf-8")
+        with_line = with_licence(metadata.read_text(encoding="utf-8"), NAME)
+        metadata.write_text(with_line, encoding="utf-8")
         for sbom in unpacked.glob("*.dist-info/sboms/*.json"):
             text = cleaned(sbom.read_text(encoding="utf-8"), ROOT, seconds)
             sbom.write_text(text, encoding="utf-8")

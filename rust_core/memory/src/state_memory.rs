@@ -150,8 +150,7 @@ impl StateMemory {
     #[must_use]
     pub fn read_ahead<T>(&self, block: &[T]) -> ReadAhead {
         let place = (block.as_ptr().addr(), size_of_val(block));
-        let is_file = |share: &Arc<Share>| share.whole.is_file(place.0);
-        let file = self.share.as_ref().is_some_and(is_file).then_some(place);
+        let file = self.is_file(place.0).then_some(place);
         if let Some((start, len)) = file {
             advise(start, len, Advice::Sequential);
         }
@@ -161,8 +160,7 @@ impl StateMemory {
     /// Has the kernel begin to read some places of a block, if it is a file, before they are used one after another.
     pub fn want<T>(&self, block: &[T], places: Range<usize>) {
         let start = block.as_ptr().addr();
-        if places.is_empty() || !self.share.as_ref().is_some_and(|share| share.whole.is_file(start))
-        {
+        if places.is_empty() || !self.is_file(start) {
             return;
         }
         let Range { start: first, end } = places;
@@ -184,6 +182,11 @@ impl StateMemory {
     pub fn failure(&self) -> io::Error {
         let failure = self.share.as_ref().and_then(|share| share.whole.books().failure.take());
         failure.unwrap_or_else(|| io::ErrorKind::OutOfMemory.into())
+    }
+
+    /// True if a block that begins at this address is a file.
+    fn is_file(&self, start: usize) -> bool {
+        self.share.as_ref().is_some_and(|share| share.whole.books().files.contains(&start))
     }
 
     /// The share, if it counts blocks of so many bytes.
@@ -311,11 +314,6 @@ impl Whole {
         Ok(file)
     }
 
-    /// True if a mapped file begins at an address.
-    fn is_file(&self, start: usize) -> bool {
-        self.books().files.contains(&start)
-    }
-
     fn map_file(&self, len: usize) -> io::Result<NonNull<u8>> {
         let file = self.file(len)?;
         // SAFETY: M7, a new mapping at an address that the kernel chooses, of a file that nobody else has.
@@ -412,7 +410,7 @@ unsafe impl Allocator for StateMemory {
             return Ok(block);
         }
         let block = self.allocate(after)?;
-        if self.mapping(before).is_some_and(|share| share.whole.is_file(start.as_ptr().addr())) {
+        if self.is_file(start.as_ptr().addr()) {
             advise(start.as_ptr().addr(), before.size(), Advice::Sequential);
         }
         // SAFETY: M7, the new block is nobody else's, and the caller promises that it is not smaller than the old one,
