@@ -77,6 +77,9 @@ class StateMemory:
     def release(self, size: int, in_memory: bool) -> None:
         """Count reserved bytes no more."""
 
+    def want(self, start: int, width: int, places: Any) -> None:
+        """Have the kernel begin to read the values at some places of a file that is mapped at an address."""
+
     @property
     def usage(self) -> tuple[int, int]:
         """Bytes in memory and bytes in files."""

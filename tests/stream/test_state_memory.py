@@ -1,7 +1,9 @@
 """State beyond state_memory= is in files: the same values, room that is not there, and nothing left."""
 
+import ctypes
 import gc
 import json
+import mmap
 import random
 import tracemalloc
 from contextlib import contextmanager
@@ -13,6 +15,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import fs
 from tests.kit import stream_jobs
+from tests.kit.waiting import wait_until
 from tests.kit.windows import SCHEMA, batch_of
 
 from headgate.errors import OptionError, SpillError
@@ -33,8 +36,11 @@ from headgate.stream import (
     WindowOperator,
 )
 from headgate.stream.state.descriptors import RowStateDescriptor
-from headgate.stream.state.memory import StateMemory, Usage, want
+from headgate.stream.state.memory import StateMemory, Usage, want_runs
 
+LIBC = ctypes.CDLL(None)
+#: Of Linux; Python has no name for it.
+MADV_PAGEOUT = 21
 #: As many keys as it takes for each column to be a file.
 KEYS = 8000
 ROWS = 3000
@@ -292,8 +298,36 @@ def test_the_kernel_reads_only_the_pages_of_a_column_that_are_used():
     wider = memory.wider(column, 1 << 17)
     assert "sr" in flags_of(column)
     assert "rr" in flags_of(wider)
-    want(wider, [3, 1 << 16, (1 << 17) - 1], 4096)
+    want_runs(wider, [3, 1 << 16, (1 << 17) - 1], 4096)
     assert wider[: len(column)].tolist() == column.tolist()
+
+
+def resident(values):
+    """Return the pages of a mapped file that are in memory."""
+    pages = -(-values.nbytes // mmap.PAGESIZE)
+    marks = (ctypes.c_ubyte * pages)()
+    start, length = ctypes.c_void_p(values.ctypes.data), ctypes.c_size_t(values.nbytes)
+    assert LIBC.mincore(start, length, marks) == 0
+    return set(np.flatnonzero(np.frombuffer(marks, np.uint8) & 1).tolist())
+
+
+def test_the_pages_of_a_batch_are_read_before_they_are_used():
+    memory = StateMemory(0)
+    column = memory.zeros(1 << 20, np.int64)
+    column[:] = np.arange(len(column))
+    file = column.base.obj
+    file.flush()
+    # Takes the pages out of memory: so the kernel does when there is no room.
+    file.madvise(MADV_PAGEOUT)
+    gone = set(range(1 << 11)) - resident(column)
+    assert len(gone) > 1 << 10, "the kernel has written most pages to the disk"
+    pages = sorted(gone)[::50]
+    memory.want(column, np.array([page * 512 + page % 512 for page in pages]))
+    wait_until(lambda: resident(column) >= set(pages), "the pages are in memory")
+    assert len(resident(column) & gone) < 2 * len(pages), "no pages beside them are read"
+    assert column[np.array(pages) * 512].tolist() == [page * 512 for page in pages]
+    in_memory = StateMemory(1 << 30)
+    in_memory.want(in_memory.zeros(1 << 16, np.int64), np.array([1]))
 
 
 def test_a_folder_without_room_is_named():

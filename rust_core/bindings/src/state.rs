@@ -86,6 +86,12 @@ impl StateMemory {
         self.0.release(size, in_memory);
     }
 
+    /// Has the kernel begin to read the values at some positions of a file that is mapped at an address.
+    fn want(&self, py: Python<'_>, start: usize, width: usize, places: Numbers) {
+        let places = places.values().iter().filter_map(|&place| usize::try_from(place).ok());
+        released(py, || self.0.want_pages(start, width, places));
+    }
+
     /// Returns bytes in memory and bytes in files.
     #[getter]
     fn usage(&self) -> (usize, usize) {

@@ -52,6 +52,7 @@ mod pool_inner;
 mod pooled_segment;
 mod position;
 mod process;
+mod recent_pages;
 mod region;
 mod segment;
 mod state;

@@ -16,6 +16,9 @@ use allocator_api2::alloc::{AllocError, Allocator, Global};
 use bytes::Bytes;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use rustix::param::page_size;
+
+use crate::recent_pages::RecentPages;
 
 /// Bytes from which on a block counts, and may be in a file: smaller ones are not worth a mapping.
 const LARGE: usize = 1 << 14;
@@ -42,6 +45,7 @@ struct Whole {
     limit: Option<usize>,
     directories: Vec<PathBuf>,
     books: Mutex<Books>,
+    recent: Mutex<RecentPages>,
 }
 
 #[derive(Debug, Default)]
@@ -86,7 +90,12 @@ impl StateMemory {
         if directories.is_empty() {
             directories.push(std::env::temp_dir());
         }
-        Self::of(Arc::new(Whole { limit, directories, books: Mutex::default() }))
+        Self::of(Arc::new(Whole {
+            limit,
+            directories,
+            books: Mutex::default(),
+            recent: Mutex::default(),
+        }))
     }
 
     /// As [`Self::new`], with a limit.
@@ -164,8 +173,37 @@ impl StateMemory {
             return;
         }
         let Range { start: first, end } = places;
-        let first = first * size_of::<T>() / MAX_ALIGN * MAX_ALIGN;
+        let first = first * size_of::<T>() / page_size() * page_size();
         advise(start + first, end.min(block.len()) * size_of::<T>() - first, Advice::WillNeed);
+    }
+
+    /// Has the kernel begin to read some places of a block, if it is a file: a disk reads many pages at once in less time than
+    /// one after another, as they are missed.
+    pub fn want_each<T>(&self, block: &[T], places: impl IntoIterator<Item = usize>) {
+        let start = block.as_ptr().addr();
+        if self.is_file(start) {
+            self.want_pages(
+                start,
+                size_of::<T>(),
+                places.into_iter().filter(|&at| at < block.len()),
+            );
+        }
+    }
+
+    /// As [`Self::want_each`], for a file that the caller has mapped at an address, with values of so many bytes.
+    pub fn want_pages(&self, start: usize, width: usize, places: impl IntoIterator<Item = usize>) {
+        let Some(share) = &self.share else { return };
+        let bytes = page_size();
+        let pages = places.into_iter().map(|place| (start + place * width) / bytes);
+        for page in share.whole.not_lately(pages) {
+            advise(page * bytes, bytes, Advice::WillNeed);
+        }
+    }
+
+    /// True if a block is a file.
+    #[must_use]
+    pub fn has_in_file<T>(&self, block: &[T]) -> bool {
+        self.is_file(block.as_ptr().addr())
     }
 
     /// Makes a file without a name, which is gone with its last user. Its room is taken: a write to a mapped page for which
@@ -220,7 +258,7 @@ impl Drop for Reserved {
     }
 }
 
-/// Mappings begin at a page, which is no smaller.
+/// Mappings begin at a page, which is no smaller on any machine.
 const MAX_ALIGN: usize = 4096;
 
 struct Copied(allocator_api2::vec::Vec<u8, StateMemory>);
@@ -296,6 +334,12 @@ impl Whole {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns the pages that were not asked for lately, and notes them.
+    fn not_lately(&self, pages: impl Iterator<Item = usize>) -> Vec<usize> {
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        pages.filter(|&page| recent.note(page)).collect()
+    }
+
     fn file(&self, len: usize) -> io::Result<File> {
         let number = {
             let mut books = self.books();
@@ -342,7 +386,10 @@ impl Whole {
 /// Says which pages are read, and in which order. It is a hint: without it all is as right, and slower.
 fn advise(start: usize, len: usize, advice: Advice) {
     debug_assert!(
-        matches!(advice, Advice::Random | Advice::Sequential | Advice::WillNeed),
+        matches!(
+            advice,
+            Advice::LinuxPopulateRead | Advice::Random | Advice::Sequential | Advice::WillNeed
+        ),
         "others change the content"
     );
     // SAFETY: M7, this advice changes neither the content nor the place of what is mapped there, also if that is another

@@ -80,6 +80,7 @@ impl Chains {
     pub fn append(&mut self, owners: &[i64], nodes: &[i64]) -> Result<(), ChainError> {
         grow(&mut self.ends, owners, &self.memory)?;
         grow(&mut self.links, nodes, &self.memory)?;
+        self.want(owners, nodes);
         for (&owner, &node) in owners.iter().zip(nodes) {
             let (owner, node) = (at(owner), at(node));
             let (first, last) = self.ends[owner];
@@ -99,6 +100,7 @@ impl Chains {
     /// # Errors
     /// A number is negative or was never appended; earlier nodes are removed then.
     pub fn remove(&mut self, owners: &[i64], nodes: &[i64]) -> Result<(), ChainError> {
+        self.want(owners, nodes);
         for (&owner, &node) in owners.iter().zip(nodes) {
             let ends = self.ends.get_mut(at(owner)).ok_or(BadNumber(owner))?;
             let &(before, after) = self.links.get(at(node)).ok_or(BadNumber(node))?;
@@ -117,6 +119,7 @@ impl Chains {
     /// Returns the length of each owner's chain, and the nodes of all of them in order.
     #[must_use]
     pub fn collect(&self, owners: &[i64]) -> (Numbers, Numbers) {
+        self.want(owners, &[]);
         let mut nodes = Vec::with_capacity(owners.len());
         let lengths = owners.iter().map(|&owner| {
             let before = nodes.len();
@@ -128,6 +131,16 @@ impl Chains {
             i64::try_from(nodes.len() - before).unwrap_or(i64::MAX)
         });
         (lengths.collect(), nodes)
+    }
+
+    /// Has the kernel begin to read the ends of chains, the first node of each, and some nodes.
+    fn want(&self, owners: &[i64], nodes: &[i64]) {
+        self.memory.want_each(&self.ends, owners.iter().map(|&owner| at(owner)));
+        self.memory.want_each(&self.links, nodes.iter().map(|&node| at(node)));
+        if self.memory.has_in_file(&self.links) {
+            let ends = owners.iter().filter_map(|&owner| self.ends.get(at(owner)));
+            self.memory.want_each(&self.links, ends.map(|ends| ends.0 as usize));
+        }
     }
 
     /// Empties the chains of these owners.

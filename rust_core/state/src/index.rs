@@ -3,9 +3,10 @@
 use ahash::RandomState;
 use allocator_api2::vec::Vec as StateVec;
 use arrow_array::ArrayRef;
-use arrow_row::{RowConverter, SortField};
+use arrow_row::{RowConverter, Rows, SortField};
 use arrow_schema::{ArrowError, DataType};
 use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 
 use crate::keys::Keys;
 use crate::{Numbers, StateMemory};
@@ -17,7 +18,7 @@ pub enum IndexError {
     #[error("the columns are not keys of this index: {0}")]
     Columns(#[from] ArrowError),
     /// There is no further slot.
-    #[error("an index holds at most {FREE} keys")]
+    #[error("an index holds at most {SLOTS} keys")]
     Full,
     /// A slot holds no key.
     #[error("slot {0} holds no key")]
@@ -51,16 +52,14 @@ pub struct KeyIndex {
     table: HashTable<u32, StateMemory>,
     /// The key of each slot; stale if the slot is free.
     keys: Keys,
-    /// For each slot, the last batch that had its key, and the key's position there.
-    seen: StateVec<(u32, u32), StateMemory>,
+    /// True for each slot that has a key.
+    held: StateVec<bool, StateMemory>,
     free: StateVec<u32, StateMemory>,
-    /// Number of the current batch, below `FREE`.
-    batch: u32,
     memory: StateMemory,
 }
 
-/// The batch of free slots; and one more than the greatest slot.
-const FREE: u32 = u32::MAX;
+/// Slots are below it.
+const SLOTS: u32 = u32::MAX;
 
 impl KeyIndex {
     /// Creates an index over key columns of these types.
@@ -75,9 +74,8 @@ impl KeyIndex {
             hasher: RandomState::new(),
             table: HashTable::new_in(memory.clone()),
             keys: Keys::new(width, memory),
-            seen: StateVec::new_in(memory.clone()),
+            held: StateVec::new_in(memory.clone()),
             free: StateVec::new_in(memory.clone()),
-            batch: 0,
             memory: memory.clone(),
         })
     }
@@ -89,30 +87,47 @@ impl KeyIndex {
     /// slots then.
     pub fn resolve(&mut self, columns: &[ArrayRef]) -> Result<Resolved, IndexError> {
         let rows = self.converter.convert_columns(columns)?;
-        self.next_batch();
         let mut found =
             Resolved { rows: Vec::with_capacity(rows.num_rows()), ..Resolved::default() };
-        for (row, number) in rows.iter().zip(0_i64..) {
-            let row = row.data();
-            let hash = self.hasher.hash_one(row);
+        let hashes = self.distinct(&rows, &mut found);
+        self.want(&hashes);
+        for (hash, &first) in hashes.into_iter().zip(&found.first) {
+            let row = rows.row(place_of(first)).data();
             let slot = match self.table.find(hash, |&slot| self.keys.get(slot) == row) {
                 Some(&slot) => slot,
                 None => {
-                    let slot = self.add(hash, row)?;
                     found.new.push(number_of(found.slots.len()));
-                    slot
+                    self.add(hash, row)?
                 }
             };
-            let seen = &mut self.seen[slot as usize];
-            if seen.0 != self.batch {
-                let position = u32::try_from(found.slots.len()).map_err(|_| IndexError::Full)?;
-                *seen = (self.batch, position);
-                found.slots.push(i64::from(slot));
-                found.first.push(number);
-            }
-            found.rows.push(i64::from(seen.1));
+            found.slots.push(i64::from(slot));
         }
         Ok(found)
+    }
+
+    /// Finds the distinct keys of a batch, so that the table, which is large, is asked once for each. Returns their hashes.
+    fn distinct(&self, rows: &Rows, found: &mut Resolved) -> Vec<u64> {
+        let mut hashes = Vec::with_capacity(rows.num_rows());
+        let mut positions = HashTable::with_capacity(rows.num_rows());
+        for (row, number) in rows.iter().zip(0_i64..) {
+            let row = row.data();
+            let hash = self.hasher.hash_one(row);
+            let is_same = |&at: &usize| {
+                hashes[at] == hash && rows.row(place_of(found.first[at])).data() == row
+            };
+            let position = match positions.entry(hash, is_same, |&at| hashes[at]) {
+                Entry::Occupied(entry) => *entry.get(),
+                Entry::Vacant(entry) => {
+                    let position = hashes.len();
+                    entry.insert(position);
+                    hashes.push(hash);
+                    found.first.push(number);
+                    position
+                }
+            };
+            found.rows.push(number_of(position));
+        }
+        hashes
     }
 
     /// Returns the slot of the key of each row, or -1 for a key without one.
@@ -121,11 +136,12 @@ impl KeyIndex {
     /// The columns are not of the index's types.
     pub fn find(&self, columns: &[ArrayRef]) -> Result<Numbers, IndexError> {
         let rows = self.converter.convert_columns(columns)?;
-        let slot_of = |row: &[u8]| {
-            let hash = self.hasher.hash_one(row);
+        let hashes: Vec<_> = rows.iter().map(|row| self.hasher.hash_one(row.data())).collect();
+        self.want(&hashes);
+        let slot_of = |(hash, row): (u64, &[u8])| {
             self.table.find(hash, |&slot| self.keys.get(slot) == row).map_or(-1, |&s| i64::from(s))
         };
-        Ok(rows.iter().map(|row| slot_of(row.data())).collect())
+        Ok(hashes.into_iter().zip(rows.iter().map(|row| row.data())).map(slot_of).collect())
     }
 
     /// Returns the keys of slots, as columns.
@@ -153,7 +169,7 @@ impl KeyIndex {
             let hash = self.hasher.hash_one(self.keys.get(held));
             let entry = self.table.find_entry(hash, |&other| other == held);
             entry.map_err(|_| IndexError::NoKey(slot))?.remove();
-            self.seen[held as usize].0 = FREE;
+            self.held[held as usize] = false;
             self.free.push(held);
         }
         Ok(())
@@ -168,7 +184,7 @@ impl KeyIndex {
         if room <= self.table.capacity() {
             return Ok(());
         }
-        self.seen
+        self.held
             .try_reserve(more.saturating_sub(self.free.len()))
             .map_err(|_| IndexError::NoRoom(self.memory.failure()))?;
         self.rebuild(room)
@@ -195,16 +211,15 @@ impl KeyIndex {
     /// The slot that holds a key.
     fn held(&self, slot: i64) -> Result<u32, IndexError> {
         let number = u32::try_from(slot).map_err(|_| IndexError::NoKey(slot))?;
-        let seen = self.seen.get(number as usize).filter(|seen| seen.0 != FREE);
-        seen.map(|_| number).ok_or(IndexError::NoKey(slot))
+        let held = self.held.get(number as usize).copied().unwrap_or(false);
+        held.then_some(number).ok_or(IndexError::NoKey(slot))
     }
 
-    fn next_batch(&mut self) {
-        self.batch += 1;
-        if self.batch == FREE {
-            // The numbers of batches begin anew.
-            self.batch = 1;
-            self.seen.iter_mut().filter(|seen| seen.0 != FREE).for_each(|seen| seen.0 = 0);
+    /// Has the kernel begin to read the keys that may be those of hashes.
+    fn want(&self, hashes: &[u64]) {
+        if self.keys.are_in_files() {
+            let slots = hashes.iter().flat_map(|&hash| self.table.iter_hash(hash));
+            self.keys.want(&slots.map(|&slot| i64::from(slot)).collect::<Vec<_>>());
         }
     }
 
@@ -217,16 +232,16 @@ impl KeyIndex {
             self.free.pop();
             slot
         } else {
-            let slot = u32::try_from(self.keys.len()).unwrap_or(FREE);
-            if slot == FREE {
+            let slot = u32::try_from(self.keys.len()).unwrap_or(SLOTS);
+            if slot == SLOTS {
                 return Err(IndexError::Full);
             }
-            self.seen.try_reserve(1).map_err(no_room)?;
+            self.held.try_reserve(1).map_err(no_room)?;
             self.keys.push(row).map_err(no_room)?;
-            self.seen.push((FREE, 0));
+            self.held.push(false);
             slot
         };
-        self.seen[slot as usize].0 = 0;
+        self.held[slot as usize] = true;
         let (hasher, keys) = (&self.hasher, &self.keys);
         self.table.insert_unique(hash, slot, |&other| hasher.hash_one(keys.get(other)));
         Ok(slot)
@@ -246,9 +261,9 @@ impl KeyIndex {
         let hash_of = |slot: &u32| self.hasher.hash_one(self.keys.get(*slot));
         let reserved = table.try_reserve(room, hash_of);
         reserved.map_err(|_| IndexError::NoRoom(self.memory.failure()))?;
-        let _ahead = (self.memory.read_ahead(&self.seen), self.keys.read_ahead());
-        for (seen, slot) in self.seen.iter().zip(0_u32..) {
-            if seen.0 != FREE {
+        let _ahead = (self.memory.read_ahead(&self.held), self.keys.read_ahead());
+        for (&held, slot) in self.held.iter().zip(0_u32..) {
+            if held {
                 table.insert_unique(hash_of(&slot), slot, hash_of);
             }
         }
@@ -269,6 +284,10 @@ fn row_width(of: &DataType) -> Option<usize> {
 
 fn number_of(position: usize) -> i64 {
     i64::try_from(position).unwrap_or(i64::MAX)
+}
+
+fn place_of(row: i64) -> usize {
+    usize::try_from(row).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]
@@ -409,19 +428,5 @@ mod tests {
             );
         }
         assert_eq!(memory.usage(), crate::Usage::default());
-    }
-
-    #[test]
-    fn the_numbers_of_batches_begin_anew() {
-        let mut index = KeyIndex::try_new(&[DataType::Int64], &StateMemory::default()).unwrap();
-        let keys: Vec<ArrayRef> = vec![Arc::new(Int64Array::from(vec![5, 6, 5]))];
-        index.resolve(&keys).unwrap();
-        index.remove(&[1]).unwrap();
-        index.batch = FREE - 2;
-        for _ in 0..3 {
-            let found = index.resolve(&keys[..1]).unwrap();
-            assert_eq!((found.rows, found.slots), (vec![0, 1, 0], vec![0, 1]));
-            index.remove(&[1]).unwrap();
-        }
     }
 }

@@ -8,7 +8,7 @@ use crate::{ReadAhead, StateMemory};
 /// Bytes that are not used, of which fewer are not worth moving the others.
 const FEW: usize = 1 << 16;
 
-/// Slots for each one that is asked for, of which more are not worth a read of all.
+/// Slots for each one that is asked for, up to which all of them are read at once.
 const APART: usize = 64;
 
 /// A text of bytes per slot.
@@ -72,22 +72,32 @@ impl Keys {
         (memory.read_ahead(&self.bytes), spans)
     }
 
-    /// Has the kernel begin to read the keys of many slots, unless they are far apart.
+    /// True if keys are in files, so that it is worth the time to [want](Self::want) them.
+    pub(crate) fn are_in_files(&self) -> bool {
+        self.bytes.allocator().has_in_file(&self.bytes)
+    }
+
+    /// Has the kernel begin to read the keys of slots, before they are used one after another.
     pub(crate) fn want(&self, slots: &[i64]) {
-        let place = |slot: Option<&i64>| slot.and_then(|&slot| usize::try_from(slot).ok());
-        let (Some(first), Some(last)) = (place(slots.iter().min()), place(slots.iter().max()))
-        else {
-            return;
-        };
-        if (last - first) / APART > slots.len() || last >= self.len() {
+        let places = || slots.iter().filter_map(|&slot| usize::try_from(slot).ok());
+        let (Some(first), Some(last)) = (places().min(), places().max()) else { return };
+        if last >= self.len() {
             return;
         }
         let memory = self.bytes.allocator();
+        let are_near = (last - first) / APART <= slots.len();
         match &self.place {
-            Place::Fixed { width, .. } => {
+            Place::Fixed { width, .. } if are_near => {
                 memory.want(&self.bytes, first * width..(last + 1) * width)
             }
-            Place::Free { spans, .. } => memory.want(spans, first..last + 1),
+            Place::Fixed { width, .. } => {
+                memory.want_each(&self.bytes, places().map(|slot| slot * width));
+            }
+            Place::Free { spans, .. } if are_near => memory.want(spans, first..last + 1),
+            Place::Free { spans, .. } => {
+                memory.want_each(spans, places());
+                memory.want_each(&self.bytes, places().map(|slot| spans[slot].start));
+            }
         }
     }
 

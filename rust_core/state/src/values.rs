@@ -14,7 +14,7 @@ use arrow_select::concat::concat;
 use arrow_select::interleave::interleave;
 
 use crate::places::Places;
-use crate::settle::settled;
+use crate::settle::{settled, want};
 use crate::{Reserved, StateMemory};
 
 /// Arrays are joined into one this many times as long as the longest of them, or longer.
@@ -57,6 +57,7 @@ pub struct Values {
 pub struct FrozenValues {
     data_type: DataType,
     parts: Vec<Arc<Part>>,
+    memory: StateMemory,
 }
 
 #[derive(Debug)]
@@ -136,7 +137,8 @@ impl Values {
     #[must_use]
     pub fn freeze(&self) -> FrozenValues {
         let parts = self.arrays.iter().map(|held| held.part.clone()).collect();
-        FrozenValues { data_type: self.data_type.clone(), parts }
+        let (data_type, memory) = (self.data_type.clone(), self.memory.clone());
+        FrozenValues { data_type, parts, memory }
     }
 
     /// Returns the same values as structs of a type with more fields, which are null.
@@ -280,6 +282,12 @@ impl FrozenValues {
         }
         if arrays.is_empty() {
             return Ok(new_empty_array(&self.data_type));
+        }
+        if self.memory.usage().in_files > 0 {
+            for (at, array) in arrays.iter().enumerate() {
+                let rows = places.iter().filter(|place| place.0 == at).map(|place| place.1);
+                want(*array, &rows.collect::<Vec<_>>(), &self.memory);
+            }
         }
         Ok(interleave(&arrays, &places)?)
     }

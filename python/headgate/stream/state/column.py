@@ -109,6 +109,7 @@ class Column:
             read = slots[alive]
             self.touch(read)
             self.table[STAMP][read] = self.clock()
+        self.table.want(slots)
         return self.values.get(slots, alive)
 
     def put(self, slots: Slots, values: pa.Array | None, stamps: Any = None) -> None:

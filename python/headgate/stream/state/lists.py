@@ -204,11 +204,13 @@ class ListState:
             self._elements[name][elements] = column
         self._values.put(elements, values)
         self._chains.append(pa.array(owners), pa.array(elements))
+        self.space.scope.memory.want(self._counts, owners)
         np.add.at(self._counts, owners, 1)
         self.changes.mark(owners)
         return elements
 
     def _drop(self, slots: Slots) -> None:
+        self.space.scope.memory.want(self._counts, slots)
         slots = slots[self._counts[slots] > 0]
         _, elements = self._collect(slots)
         self._chains.clear(pa.array(slots))
@@ -229,6 +231,7 @@ class ListState:
         """Take elements out of their lists."""
         owners = self._elements["owner"][elements] - 1
         self._chains.remove(pa.array(owners), pa.array(elements))
+        self.space.scope.memory.want(self._counts, owners)
         np.subtract.at(self._counts, owners, 1)
         self.changes.mark(owners)
         self._release(elements)

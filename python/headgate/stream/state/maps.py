@@ -194,14 +194,20 @@ class MapState(ColumnState):
     def _link(self, entries: Slots, owners: Slots) -> None:
         new = ~self.column.present[entries]
         entries, owners = entries[new], owners[new]
+        memory = self._keys.scope.memory
+        memory.want(self._owners.slots, entries)
         self._owners.slots[entries] = owners
         self._chains.append(owners, entries)
+        memory.want(self._counts, owners)
         np.add.at(self._counts, owners, 1)
 
     def _drop(self, entries: Slots) -> None:
         entries = entries[self.column.present[entries]]
+        memory = self._keys.scope.memory
+        memory.want(self._owners.slots, entries)
         owners = self._owners.slots[entries]
         self._chains.remove(owners, entries)
+        memory.want(self._counts, owners)
         np.subtract.at(self._counts, owners, 1)
         self.column.drop(entries)
 

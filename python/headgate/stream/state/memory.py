@@ -106,13 +106,21 @@ class StateMemory:
         copy[: len(values)] = values
         return copy
 
+    def want(self, values: npt.NDArray[Any], places: npt.NDArray[np.int64]) -> None:
+        """Have the kernel begin to read the values at some places, if they are a file of this memory.
+
+        A disk reads many pages at once in less time than one after another, as they are missed.
+        """
+        if _file_of(values) is not None:
+            self.native.want(values.ctypes.data, values.itemsize, places)
+
     @property
     def usage(self) -> Usage:
         """The bytes in use."""
         return Usage(*self.native.usage)
 
 
-def want(values: npt.NDArray[Any], starts: Iterable[int], length: int) -> None:
+def want_runs(values: npt.NDArray[Any], starts: Iterable[int], length: int) -> None:
     """Have the kernel begin to read so many values from each start on, if the array is a file of a :class:`StateMemory`."""
     file = _file_of(values)
     if file is not None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from headgate.stream.state.memory import ALL_IN_MEMORY, StateMemory, want
+from headgate.stream.state.memory import ALL_IN_MEMORY, StateMemory, want_runs
 
 Slots = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -48,7 +48,13 @@ class SlotTable:
 
     def rows(self, slots: Slots) -> dict[str, npt.NDArray[Any]]:
         """Return the values of all columns for some slots."""
+        self.want(slots)
         return {name: column[slots] for name, column in self._columns.items()}
+
+    def want(self, slots: Slots) -> None:
+        """Announce a read of slots: those in files are read at once, and not one after another."""
+        for column in self._columns.values():
+            self.memory.want(column, slots)
 
     def grow(self, slots: int) -> None:
         """Make room for slots below a number."""
@@ -62,6 +68,7 @@ class SlotTable:
 
     def touch(self, slots: Slots) -> None:
         """Keep the old values of slots for the snapshots that still need them."""
+        self.want(slots)
         if self._frozen:
             with self._lock:
                 for frozen in self._frozen:
@@ -114,7 +121,7 @@ class Frozen:
             if copy is None:
                 size = len(self._pending) << _SHIFT
                 copy = self.copies[name] = self._memory.zeros(size, column.dtype)
-            want(column, chunks << _SHIFT, CHUNK)
+            want_runs(column, chunks << _SHIFT, CHUNK)
             live = column[: len(copy)].reshape(-1, CHUNK)
             copy.reshape(-1, CHUNK)[chunks] = live[chunks]
         self._pending[chunks] = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -74,34 +74,40 @@ def is_valid(values: pa.Array) -> Mask:
     return np.asarray(values.is_valid().to_numpy(zero_copy_only=False))
 
 
+#: Name of the column that is True for nulls.
+_NULL: Final = "null"
+
+
 class NumpyValues:
-    """Values in a numpy array, and one of validity."""
+    """Values in a numpy array, and one of nulls once there is one."""
 
     def __init__(self, table: SlotTable, data_type: pa.DataType, stored: pa.DataType) -> None:
         self.type = data_type
         self.stored = stored
         self._table = table
         table.add("value", stored.to_pandas_dtype())
-        table.add("valid", np.bool_)
 
     def put(self, slots: Slots, values: pa.Array) -> None:
         """See :class:`Values`."""
+        if values.null_count and _NULL not in self._table:
+            self._table.add(_NULL, np.bool_)
         self._table["value"][slots] = to_numpy(values, self.stored)
-        self._table["valid"][slots] = is_valid(values)
+        if _NULL in self._table:
+            self._table[_NULL][slots] = ~is_valid(values)
 
     def drop(self, slots: Slots) -> None:
         """See :class:`Values`."""
 
     def get(self, slots: Slots, shown: Mask) -> pa.Array:
         """See :class:`Values`."""
-        rows = {name: self._table[name][slots] for name in ("value", "valid")}
-        return self.decoder()(rows, shown)
+        names = ("value", _NULL) if _NULL in self._table else ("value",)
+        return self.decoder()({name: self._table[name][slots] for name in names}, shown)
 
     def decoder(self) -> Decoder:
         """See :class:`Values`."""
 
         def decode(rows: Mapping[str, npt.NDArray[Any]], shown: Mask) -> pa.Array:
-            mask = ~(rows["valid"] & shown)
+            mask = ~shown | rows[_NULL] if _NULL in rows else ~shown
             values = pa.array(rows["value"], self.stored, mask=mask if mask.any() else None)
             return values if self.type == self.stored else values.view(self.type)
 
