@@ -55,7 +55,7 @@ def main(arguments: Sequence[str]) -> None:
                 f"state_on_disk_{draw}",
                 f"{batches * BATCH_ROWS:,} rows {name} of {many.keys:,} keys in {group >> 20:,} MiB, or of {few.keys:,} in memory",
                 times,
-                [harness.Ratio(f"state_on_disk_{draw}", "in memory", "on disk")],
+                [harness.Ratio(f"state_on_disk_{draw}", "in memory", "on disk", goal=0.3)],
                 turns=options.turns,
                 size=batches * BATCH_ROWS * 16,
                 quick=options.quick,
