@@ -36,7 +36,7 @@ from headgate.stream import (
     WindowOperator,
 )
 from headgate.stream.state.descriptors import RowStateDescriptor
-from headgate.stream.state.memory import StateMemory, Usage, want_runs
+from headgate.stream.state.memory import StateMemory, Usage, want, want_runs
 
 LIBC = ctypes.CDLL(None)
 #: Of Linux; Python has no name for it.
@@ -322,12 +322,12 @@ def test_the_pages_of_a_batch_are_read_before_they_are_used():
     gone = set(range(1 << 11)) - resident(column)
     assert len(gone) > 1 << 10, "the kernel has written most pages to the disk"
     pages = sorted(gone)[::50]
-    memory.want(column, np.array([page * 512 + page % 512 for page in pages]))
+    want(memory, column, np.array([page * 512 + page % 512 for page in pages]))
     wait_until(lambda: resident(column) >= set(pages), "the pages are in memory")
     assert len(resident(column) & gone) < 2 * len(pages), "no pages beside them are read"
     assert column[np.array(pages) * 512].tolist() == [page * 512 for page in pages]
     in_memory = StateMemory(1 << 30)
-    in_memory.want(in_memory.zeros(1 << 16, np.int64), np.array([1]))
+    want(in_memory, in_memory.zeros(1 << 16, np.int64), np.array([1]))
 
 
 def test_a_folder_without_room_is_named():

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from headgate import _native
 from headgate.stream.state.column import STAMP, Rows, as_array
+from headgate.stream.state.memory import want
 from headgate.stream.state.table import Changes, Frozen, Mask, Slots, SlotTable, ranges
 from headgate.stream.state.values import Decoder, adopt_type, values_of, with_fields
 
@@ -204,13 +205,13 @@ class ListState:
             self._elements[name][elements] = column
         self._values.put(elements, values)
         self._chains.append(pa.array(owners), pa.array(elements))
-        self.space.scope.memory.want(self._counts, owners)
+        want(self.space.scope.memory, self._counts, owners)
         np.add.at(self._counts, owners, 1)
         self.changes.mark(owners)
         return elements
 
     def _drop(self, slots: Slots) -> None:
-        self.space.scope.memory.want(self._counts, slots)
+        want(self.space.scope.memory, self._counts, slots)
         slots = slots[self._counts[slots] > 0]
         _, elements = self._collect(slots)
         self._chains.clear(pa.array(slots))
@@ -231,7 +232,7 @@ class ListState:
         """Take elements out of their lists."""
         owners = self._elements["owner"][elements] - 1
         self._chains.remove(pa.array(owners), pa.array(elements))
-        self.space.scope.memory.want(self._counts, owners)
+        want(self.space.scope.memory, self._counts, owners)
         np.subtract.at(self._counts, owners, 1)
         self.changes.mark(owners)
         self._release(elements)

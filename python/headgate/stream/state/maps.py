@@ -12,6 +12,7 @@ from headgate import _native
 from headgate.errors import StateError
 from headgate.stream.state.column import Column, Rows
 from headgate.stream.state.keys import KeySpace
+from headgate.stream.state.memory import want
 from headgate.stream.state.states import ColumnState
 from headgate.stream.state.table import Mask, Slots, distinct
 
@@ -195,19 +196,19 @@ class MapState(ColumnState):
         new = ~self.column.present[entries]
         entries, owners = entries[new], owners[new]
         memory = self._keys.scope.memory
-        memory.want(self._owners.slots, entries)
+        want(memory, self._owners.slots, entries)
         self._owners.slots[entries] = owners
         self._chains.append(owners, entries)
-        memory.want(self._counts, owners)
+        want(memory, self._counts, owners)
         np.add.at(self._counts, owners, 1)
 
     def _drop(self, entries: Slots) -> None:
         entries = entries[self.column.present[entries]]
         memory = self._keys.scope.memory
-        memory.want(self._owners.slots, entries)
+        want(memory, self._owners.slots, entries)
         owners = self._owners.slots[entries]
         self._chains.remove(owners, entries)
-        memory.want(self._counts, owners)
+        want(memory, self._counts, owners)
         np.subtract.at(self._counts, owners, 1)
         self.column.drop(entries)
 

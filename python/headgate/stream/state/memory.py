@@ -106,18 +106,19 @@ class StateMemory:
         copy[: len(values)] = values
         return copy
 
-    def want(self, values: npt.NDArray[Any], places: npt.NDArray[np.int64]) -> None:
-        """Have the kernel begin to read the values at some places, if they are a file of this memory.
-
-        A disk reads many pages at once in less time than one after another, as they are missed.
-        """
-        if _file_of(values) is not None:
-            self.native.want(values.ctypes.data, values.itemsize, places)
-
     @property
     def usage(self) -> Usage:
         """The bytes in use."""
         return Usage(*self.native.usage)
+
+
+def want(memory: StateMemory, values: npt.NDArray[Any], places: npt.NDArray[np.int64]) -> None:
+    """Have the kernel begin to read the values at some places, if the array is a file of the memory.
+
+    A disk reads many pages at once in less time than one after another, as they are missed.
+    """
+    if _file_of(values) is not None:
+        memory.native.want(values.ctypes.data, values.itemsize, places)
 
 
 def want_runs(values: npt.NDArray[Any], starts: Iterable[int], length: int) -> None:

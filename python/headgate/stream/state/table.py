@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from headgate.stream.state.memory import ALL_IN_MEMORY, StateMemory, want_runs
+from headgate.stream.state.memory import ALL_IN_MEMORY, StateMemory, want, want_runs
 
 Slots = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -54,7 +54,7 @@ class SlotTable:
     def want(self, slots: Slots) -> None:
         """Announce a read of slots: those in files are read at once, and not one after another."""
         for column in self._columns.values():
-            self.memory.want(column, slots)
+            want(self.memory, column, slots)
 
     def grow(self, slots: int) -> None:
         """Make room for slots below a number."""
