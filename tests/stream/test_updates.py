@@ -14,6 +14,7 @@ from tests.kit.updates import View, keyed_stream, operator_of, views_of
 
 from headgate._changes import CHANGE_TYPE
 from headgate.errors import StreamError
+from headgate.source import MAX_WATERMARK
 from headgate.stream import Aggregate
 from headgate.stream.graph.operator import DUPLICATES
 
@@ -441,9 +442,46 @@ def test_the_first_of_a_mini_batch_waits_no_longer_than_it_may():
     for price in range(3):
         tasks.process(batch_of([("b", 1, price, "x")]))
     assert [row["price"] for row in tasks.take()] == [2]
-    tasks.process(batch_of([("b", 1, 7, "x")]))
-    task.advance_watermark(0)
-    assert [row["price"] for row in tasks.take()] == [2, 7]
+
+
+@pytest.mark.parametrize("end", ["time", "rows", "barrier", "idle", "end of all rows"])
+def test_a_watermark_waits_with_the_rows_of_a_mini_batch(end):
+    now, passed = [1000], []
+    final, _ = operator_of(keyed().keep_last(every="20ms", max_rows=3))
+    more = {"pass_on": lambda mark: passed.append((mark, len(tasks.take())))}
+    tasks = OperatorTasks(final, KEYS, clock=lambda: now[0], more=lambda _: more)
+    (task,) = tasks.tasks
+    task.advance_watermark(5)
+    assert passed.pop() == (5, 0), "no row waits"
+    for price in range(2):
+        tasks.process(batch_of([("a", 1, price, "x")]))
+        task.advance_watermark(6 + price)
+    assert passed == []
+    if end == "time":
+        task.advance_processing_time(1020)
+    elif end == "rows":
+        tasks.process(batch_of([("a", 1, 9, "x")]))
+    elif end == "barrier":
+        task.flush()
+    elif end == "idle":
+        task.set_idle()
+    else:
+        task.advance_watermark(MAX_WATERMARK)
+    last = MAX_WATERMARK if end == "end of all rows" else 7
+    assert passed.pop(0) == (last, 1), "behind the rows"
+    assert passed == ([(None, 0)] if end == "idle" else [])
+    task.flush()
+    assert len(passed) <= 1, "each watermark passes once"
+
+
+def test_a_watermark_ends_a_mini_batch_that_may_last_for_any_time():
+    passed = []
+    more = {"pass_on": lambda mark: passed.append((mark, len(tasks.take())))}
+    final, _ = operator_of(keyed().keep_last(every=None))
+    tasks = OperatorTasks(final, KEYS, more=lambda _: more)
+    tasks.process(batch_of([("a", 1, 2, "x")]))
+    tasks.advance_watermark(3)
+    assert passed == [(3, 1)]
 
 
 def test_large_rows_wait_no_longer_than_small_ones():

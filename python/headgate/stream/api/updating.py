@@ -42,7 +42,7 @@ class UpdateCalls(StreamCalls[StreamT]):
         The result has the keys, the aggregates and a column ``_change_type``: ``"insert"`` for a key that is new,
         ``"update_before"`` and ``"update_after"`` for one that changes, and ``"delete"`` for one without rows, if the
         rows of this stream are changes themselves. Rows that are taken away come before the others of their batch.
-        A mini-batch has one update per key. It ends at ``every``, ``max_rows``, watermarks and checkpoints. State grows
+        A mini-batch has one update per key. It ends at ``every``, ``max_rows`` and checkpoints. State grows
         with the keys; if rows are changes, also with the distinct values of a minimum, a maximum, a first or last value and
         a distinct count, from which a row is taken away as well.
 

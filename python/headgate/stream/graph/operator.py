@@ -118,7 +118,7 @@ class OperatorSnapshot:
 class Operator(ABC):
     """An operator of one task. The task's thread calls all methods: :meth:`open` first, :meth:`close` last."""
 
-    #: True if the operator waits for other threads, and watermarks for it: it passes them on by its context.
+    #: True if rows may wait in the operator, and watermarks with them: it passes them on by its context.
     holds_watermarks = False
 
     def open(self, context: OperatorContext) -> None:

@@ -1,7 +1,8 @@
 """Operators that handle several batches at once. Source: Flink's mini-batches.
 
 Rows wait until there are enough of them, until the first has waited long enough, and until anything follows that must not
-overtake them: a watermark, a barrier, the end. So a checkpoint has none of them, and no state is kept.
+overtake them: a barrier, the end. So a checkpoint has none of them, and no state is kept. A watermark waits with them, as it
+comes about as often as rows are due: each would double the times that an operator handles rows.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from headgate.source.watermark.generator import MAX_WATERMARK
 from headgate.stream.operators.keyed import KeyedOperator
 
 if TYPE_CHECKING:
@@ -41,11 +43,15 @@ class MiniBatchOperator(KeyedOperator):
         batches: how long rows wait.
     """
 
+    holds_watermarks = True
+
     def __init__(self, batches: MiniBatches) -> None:
         self._limits = batches
         self._waiting: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
         self._due: int | None = None
+        #: The watermark that waits with the rows.
+        self._watermark: int | None = None
 
     def open(self, context: OperatorContext) -> None:
         """Get ready."""
@@ -73,6 +79,9 @@ class MiniBatchOperator(KeyedOperator):
         self._rows = self._bytes = 0
         if waiting:
             self._handle(pa.concat_batches(waiting) if len(waiting) > 1 else waiting[0])
+        watermark, self._watermark = self._watermark, None
+        if watermark is not None:
+            self._context.pass_on(watermark)
 
     @property
     def next_processing_timer(self) -> int | None:
@@ -84,6 +93,13 @@ class MiniBatchOperator(KeyedOperator):
         if self._due is not None and self._due <= now:
             self.flush()
 
-    def advance_watermark(self, watermark: int) -> None:  # noqa: ARG002 - as others
-        """Handle the rows before the watermark."""
+    def advance_watermark(self, watermark: int) -> None:
+        """Let a watermark wait with the rows before it, if they do not wait for any time."""
+        self._watermark = watermark
+        if self._due is None or watermark == MAX_WATERMARK:
+            self.flush()
+
+    def set_idle(self) -> None:
+        """Handle the rows before the idleness."""
         self.flush()
+        self._context.pass_on(None)

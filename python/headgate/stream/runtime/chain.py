@@ -69,7 +69,7 @@ class OperatorChain:
         self._metrics: dict[str, Metrics] = {}
         #: The checkpoint that has no state; None before it.
         self._commit_only: int | None = None
-        #: Operators that wait for other threads.
+        #: Operators in which rows may wait.
         self._waiting: list[Operator] = []
         #: Lets the task poll soon; the task sets it.
         self.wake_up: Callable[[], None] = _nothing
