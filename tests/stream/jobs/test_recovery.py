@@ -1,5 +1,6 @@
 """Jobs that fail and go on from their checkpoints: every row is committed once."""
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -24,6 +25,8 @@ from headgate.source import NumberSequenceSource
 from headgate.stream import JobState, read_savepoint, stream
 from headgate.stream.job.store import CheckpointStore, FencedError
 
+#: Of Linux's renameat2().
+AT_FDCWD, EXCHANGE = -100, 2
 ROWS = 4000
 RATE = 2500
 
@@ -219,18 +222,24 @@ def test_without_a_checkpoint_a_failure_ends_the_job_and_commits_nothing(tmp_pat
     assert not list((tmp_path / "out").glob("*.parquet"))
 
 
+def exchange(first, second):
+    """Give each of two files or folders the name of the other at once: a job makes a folder that is missing."""
+    names = [os.fsencode(path) for path in (first, second)]
+    assert ctypes.CDLL(None).renameat2(AT_FDCWD, names[0], AT_FDCWD, names[1], EXCHANGE) == 0
+
+
 @pytest.mark.parametrize("part", ["tasks", "log"])
 def test_a_checkpoint_that_cannot_be_written_fails_the_job_unless_tolerated(tmp_path, part):
     folder = tmp_path / "checkpoints"
     query = start(counted(2 * ROWS), tmp_path, tolerable_failures=1000)
     wait_for_a_checkpoint(query)
-    (folder / part).rename(folder / "moved")
-    (folder / part).touch()
+    other = folder / "other"
+    other.touch()
+    exchange(folder / part, other)
     wait_until(lambda: any(one.status == "failed" for one in query.status.checkpoints))
     failed = next(one for one in query.status.checkpoints if one.status == "failed")
     assert "cannot be written" in failed.reason
-    (folder / part).unlink()
-    (folder / "moved").rename(folder / part)
+    exchange(folder / part, other)
     assert query.await_termination(60)
     assert query.status.restarts == 0
     stream_jobs.check_counts(stream_jobs.rows_of(tmp_path / "out"), 2 * ROWS)
