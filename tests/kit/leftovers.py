@@ -177,7 +177,7 @@ def servers_of_multiprocessing():
 
 def _our_names(here):
     """Return the names of Headgate's threads in this process, Python's and native ones."""
-    return [*our_threads(), *(name for name in here.threads if name.startswith("headgate"))]
+    return [*our_threads(), *here.ours]
 
 
 def our_threads():
@@ -195,9 +195,9 @@ def of_worker(process, family):
     left = [f"{target} of worker {process.pid}" for target in now.others]
     if len(now.sockets) > 1:
         left.append(f"{len(now.sockets)} sockets of worker {process.pid}; an idle worker has 1")
-    ours = [name for name in now.threads if name.startswith("headgate")]
+    ours = now.ours
     if len(now.threads) > len(ours) and not left:
-        # The kernel knows no names of Python's and pyarrow's threads, so py-spy reads them.
+        # py-spy reads the names of Python's threads.
         ours += resources.python_threads(process.pid)
     left += [f"thread {name} of worker {process.pid}" for name in ours]
     return left + _mappings(f"worker {process.pid}", now.mapped)

@@ -16,6 +16,9 @@ DESCRIPTORS = ("socket:", "anon_inode:", "/memfd:")
 SHARED = ("/memfd:", "/dev/shm/", "/dev/zero", "/SYSV")
 #: Threads that a library starts and keeps. pyarrow starts jemalloc's.
 LIBRARIES = ("jemalloc_bg_thd",)
+#: Threads that Headgate starts in Rust, as the kernel cuts their names. From Python 3.14 on the kernel has the names of Python's
+#: threads, too, and a library's thread has that of the one that started it.
+NATIVE = ("headgate-io", "headgate-beat", "headgate-spill", "headgate-flusher"[:15])
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,11 @@ class Resources:
         return {target for _, target in self.descriptors if target.startswith("socket:")}
 
     @property
+    def ours(self):
+        """The names of Headgate's native threads."""
+        return sorted(name for name in self.threads if name in NATIVE)
+
+    @property
     def others(self):
         """The descriptors that are not sockets: epolls, eventfds, memfds."""
         return sorted(target for _, target in self.descriptors if not target.startswith("socket:"))
@@ -53,7 +61,7 @@ def look(pid="self"):
 
 def native_threads(pid="self"):
     """Return the names of Headgate's native threads in a process."""
-    return sorted(name for name in look(pid).threads if name.startswith("headgate"))
+    return look(pid).ours
 
 
 def python_threads(pid):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
@@ -112,7 +112,7 @@ def read_splits(
     *,
     index: int = 0,
     parallelism: int = 1,
-) -> Iterator[T]:
+) -> Generator[T, None, None]:
     """Read exactly these splits in this process and thread.
 
     Args:

@@ -57,7 +57,7 @@ class Count:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         return cls(
             len(list(Path("/proc/self/fd").iterdir())),
-            len([name for name in here.threads if name.startswith("headgate")]),
+            len(here.ours),
             len(here.mapped),
             len(list(Path(folder).rglob("*"))),
             names,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
@@ -77,7 +78,8 @@ def read(
     convert = converter(schema)
     for version, splits in groupby(partition.splits, lambda split: split.version):
         pairs = [(split.split_id, split.data) for split in splits]
-        yield from map(convert, read_splits(source, version, pairs))
+        with closing(read_splits(source, version, pairs)) as records:
+            yield from map(convert, records)
 
 
 class BatchReader(DataSourceReader):

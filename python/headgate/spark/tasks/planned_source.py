@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -45,8 +46,9 @@ class PlannedSource:
         splits = [split for number in tasks for split in self.shares[number]]
         readers = max(1, min(self.slots, len(self.shares)))
         index = tasks[0] % readers if tasks else 0
-        records = read_splits(self.source, self.version, splits, index=index, parallelism=readers)
-        yield from map(self._checked, records)
+        read = read_splits(self.source, self.version, splits, index=index, parallelism=readers)
+        with closing(read) as records:
+            yield from map(self._checked, records)
 
     def _checked(self, record: object) -> pa.RecordBatch:
         import pyarrow as pa  # noqa: PLC0415 - only workers need it
