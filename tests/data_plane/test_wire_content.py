@@ -8,6 +8,7 @@ import base64
 import hmac
 import re
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -51,7 +52,8 @@ def old_bytes():
             start, end = (int(part, 16) for part in place.split("-"))
             if rights.startswith("rw") and inode == "0" and end - start >= SEGMENT:
                 memory.seek(start)
-                most = max(most, len(OLD) * memory.read(end - start).count(OLD))
+                with suppress(OSError):  # another thread has given it back meanwhile
+                    most = max(most, len(OLD) * memory.read(end - start).count(OLD))
     return most
 
 
