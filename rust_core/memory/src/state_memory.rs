@@ -386,10 +386,7 @@ impl Whole {
 /// Says which pages are read, and in which order. It is a hint: without it all is as right, and slower.
 fn advise(start: usize, len: usize, advice: Advice) {
     debug_assert!(
-        matches!(
-            advice,
-            Advice::LinuxPopulateRead | Advice::Random | Advice::Sequential | Advice::WillNeed
-        ),
+        matches!(advice, Advice::Random | Advice::Sequential | Advice::WillNeed),
         "others change the content"
     );
     // SAFETY: M7, this advice changes neither the content nor the place of what is mapped there, also if that is another

@@ -219,7 +219,7 @@ impl KeyIndex {
     fn want(&self, hashes: &[u64]) {
         if self.keys.are_in_files() {
             let slots = hashes.iter().flat_map(|&hash| self.table.iter_hash(hash));
-            self.keys.want(&slots.map(|&slot| i64::from(slot)).collect::<Vec<_>>());
+            self.keys.want_each(slots.map(|&slot| slot as usize));
         }
     }
 

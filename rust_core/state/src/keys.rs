@@ -72,31 +72,41 @@ impl Keys {
         (memory.read_ahead(&self.bytes), spans)
     }
 
-    /// True if keys are in files, so that it is worth the time to [want](Self::want) them.
+    /// True if keys are in files, so that it is worth the time to [ask](Self::want_each) for them.
     pub(crate) fn are_in_files(&self) -> bool {
         self.bytes.allocator().has_in_file(&self.bytes)
     }
 
-    /// Has the kernel begin to read the keys of slots, before they are used one after another.
+    /// Has the kernel begin to read the keys of many slots: all of those between them too, unless they are far apart.
     pub(crate) fn want(&self, slots: &[i64]) {
         let places = || slots.iter().filter_map(|&slot| usize::try_from(slot).ok());
         let (Some(first), Some(last)) = (places().min(), places().max()) else { return };
         if last >= self.len() {
             return;
         }
+        if (last - first) / APART > slots.len() {
+            return self.want_each(places());
+        }
         let memory = self.bytes.allocator();
-        let are_near = (last - first) / APART <= slots.len();
         match &self.place {
-            Place::Fixed { width, .. } if are_near => {
+            Place::Fixed { width, .. } => {
                 memory.want(&self.bytes, first * width..(last + 1) * width)
             }
+            Place::Free { spans, .. } => memory.want(spans, first..last + 1),
+        }
+    }
+
+    /// Has the kernel begin to read the keys of slots, before they are used one after another.
+    pub(crate) fn want_each(&self, slots: impl Iterator<Item = usize> + Clone) {
+        let memory = self.bytes.allocator();
+        match &self.place {
             Place::Fixed { width, .. } => {
-                memory.want_each(&self.bytes, places().map(|slot| slot * width));
+                memory.want_each(&self.bytes, slots.map(|slot| slot * width))
             }
-            Place::Free { spans, .. } if are_near => memory.want(spans, first..last + 1),
             Place::Free { spans, .. } => {
-                memory.want_each(spans, places());
-                memory.want_each(&self.bytes, places().map(|slot| spans[slot].start));
+                memory.want_each(spans, slots.clone());
+                let starts = slots.filter_map(|slot| spans.get(slot)).map(|span| span.start);
+                memory.want_each(&self.bytes, starts);
             }
         }
     }
