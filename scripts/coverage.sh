@@ -58,8 +58,14 @@ export COVERAGE_FILE="$out/python"
 "$VENV_PYTHON" -m coverage erase
 # Processes that a test starts inherit the settings by `patch` in pyproject.toml.
 tests=("$@")
-(($#)) || tests=(-m "not soak" --dist loadfile --numprocesses 2)
-"$VENV_PYTHON" -m coverage run -m pytest -q "${tests[@]}" || failed=1
+if (($#)); then
+    "$VENV_PYTHON" -m coverage run -m pytest -q "${tests[@]}" || failed=1
+else
+    # Those on Spark by themselves, as their processes keep a session's threads.
+    pytest=("$VENV_PYTHON" -m coverage run -m pytest -q -m "not soak" --dist loadfile --numprocesses 2)
+    "${pytest[@]}" --ignore tests/spark tests || failed=1
+    "${pytest[@]}" tests/spark || failed=1
+fi
 "$VENV_PYTHON" -m coverage combine -q
 "$VENV_PYTHON" -m coverage json -q -o "$out/python.json"
 cargo llvm-cov report --json --output-path "$out/rust.json"

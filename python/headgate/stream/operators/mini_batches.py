@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from headgate.source.watermark.generator import MAX_WATERMARK
 from headgate.stream.operators.keyed import KeyedOperator
+from headgate.stream.state.timers import kept_watermark
 
 if TYPE_CHECKING:
     from headgate.stream.graph.operator import OperatorContext
@@ -96,7 +96,7 @@ class MiniBatchOperator(KeyedOperator):
     def advance_watermark(self, watermark: int) -> None:
         """Let a watermark wait with the rows before it, if they do not wait for any time."""
         self._watermark = watermark
-        if self._due is None or watermark == MAX_WATERMARK:
+        if self._due is None or kept_watermark(watermark) is None:
             self.flush()
 
     def set_idle(self) -> None:
