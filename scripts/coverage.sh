@@ -57,9 +57,8 @@ say "pytest, counted"
 export COVERAGE_FILE="$out/python"
 "$VENV_PYTHON" -m coverage erase
 # Processes that a test starts inherit the settings by `patch` in pyproject.toml.
-tests=("$@")
 if (($#)); then
-    "$VENV_PYTHON" -m coverage run -m pytest -q "${tests[@]}" || failed=1
+    "$VENV_PYTHON" -m coverage run -m pytest -q "$@" || failed=1
 else
     # Those on Spark by themselves, as their processes keep a session's threads.
     pytest=("$VENV_PYTHON" -m coverage run -m pytest -q -m "not soak" --dist loadfile --numprocesses 2)

@@ -178,7 +178,7 @@ impl StateMemory {
     }
 
     /// Has the kernel begin to read some places of a block, if it is a file: a disk reads many pages at once in less time than
-    /// one after another, as they are missed.
+    /// one after another, as they are missed. The places of a block in memory are not looked at.
     pub fn want_each<T>(&self, block: &[T], places: impl IntoIterator<Item = usize>) {
         let start = block.as_ptr().addr();
         if self.is_file(start) {
@@ -198,12 +198,6 @@ impl StateMemory {
         for page in share.whole.not_lately(pages) {
             advise(page * bytes, bytes, Advice::WillNeed);
         }
-    }
-
-    /// True if a block is a file.
-    #[must_use]
-    pub fn has_in_file<T>(&self, block: &[T]) -> bool {
-        self.is_file(block.as_ptr().addr())
     }
 
     /// Makes a file without a name, which is gone with its last user. Its room is taken: a write to a mapped page for which

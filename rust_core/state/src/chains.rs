@@ -137,10 +137,8 @@ impl Chains {
     fn want(&self, owners: &[i64], nodes: &[i64]) {
         self.memory.want_each(&self.ends, owners.iter().map(|&owner| at(owner)));
         self.memory.want_each(&self.links, nodes.iter().map(|&node| at(node)));
-        if self.memory.has_in_file(&self.links) {
-            let ends = owners.iter().filter_map(|&owner| self.ends.get(at(owner)));
-            self.memory.want_each(&self.links, ends.map(|ends| ends.0 as usize));
-        }
+        let ends = owners.iter().filter_map(|&owner| self.ends.get(at(owner)));
+        self.memory.want_each(&self.links, ends.map(|ends| ends.0 as usize));
     }
 
     /// Empties the chains of these owners.

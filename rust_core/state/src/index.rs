@@ -217,10 +217,8 @@ impl KeyIndex {
 
     /// Has the kernel begin to read the keys that may be those of hashes.
     fn want(&self, hashes: &[u64]) {
-        if self.keys.are_in_files() {
-            let slots = hashes.iter().flat_map(|&hash| self.table.iter_hash(hash));
-            self.keys.want_each(slots.map(|&slot| slot as usize));
-        }
+        let slots = hashes.iter().flat_map(|&hash| self.table.iter_hash(hash));
+        self.keys.want_each(slots.map(|&slot| slot as usize));
     }
 
     /// Gives a slot to a key that has none.

@@ -72,11 +72,6 @@ impl Keys {
         (memory.read_ahead(&self.bytes), spans)
     }
 
-    /// True if keys are in files, so that it is worth the time to [ask](Self::want_each) for them.
-    pub(crate) fn are_in_files(&self) -> bool {
-        self.bytes.allocator().has_in_file(&self.bytes)
-    }
-
     /// Has the kernel begin to read the keys of many slots: all of those between them too, unless they are far apart.
     pub(crate) fn want(&self, slots: &[i64]) {
         let places = || slots.iter().filter_map(|&slot| usize::try_from(slot).ok());
